@@ -1,0 +1,38 @@
+"""BC: goal-conditioned behaviour cloning."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax.numpy as jnp
+from jax import Array
+
+from gtrl.algorithms.base import Algorithm, Metrics
+from gtrl.data.goals import Batch
+from gtrl.networks import Actor, Spec
+from gtrl.objectives import behaviour_cloning
+
+
+@dataclass(frozen=True)
+class BC(Algorithm):
+    """A Gaussian policy fitted to the logged actions, for goals uniform over the future. No value at all."""
+
+    name: ClassVar = "bc"
+    title: ClassVar = "BC"
+    family: ClassVar = "behavioural cloning"
+    idea: ClassVar = "imitate the logged action, given a state that was reached later"
+    reference: ClassVar = "Park et al. 2025, OGBench"
+
+    def init(self, key: Array, spec: Spec) -> Actor:
+        return Actor.init(key, spec, self.hidden)
+
+    def loss(self, nets: Actor, target: None, batch: Batch, key: Array) -> tuple[Array, Metrics]:
+        del target, key
+        loss = behaviour_cloning(nets(batch.observation, batch.actor_goal), batch.action).mean()
+        return loss, {"actor_loss": loss}
+
+    def act(self, nets: Actor, observation: Array, goal: Array, key: Array) -> Array:
+        del key
+        return jnp.clip(nets(observation, goal), -1, 1)
+
+    def policy(self, nets: Actor) -> Actor:
+        return nets

@@ -1,0 +1,89 @@
+"""GTRL: divide-and-conquer values grounded in a one-step target (the paper's Algorithm 1)."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from gtrl import objectives as o
+from gtrl.algorithms.base import Algorithm, Lambda, Metrics
+from gtrl.data.goals import Batch
+from gtrl.networks import Actor, ActorCritic, Critic, Spec
+from gtrl.tasks import HINDSIGHT_CLIP, ONE_STEP_EXPECTILE, SUBGOAL_EXPECTILE
+
+
+@dataclass(frozen=True)
+class GTRL(Algorithm):
+    """Grounded Transitive RL. The ablations are fields: `value_goals`, `selection`, `hindsight`, `kappa_one_step`."""
+
+    name: ClassVar = "gtrl"
+    title: ClassVar = "GTRL"
+    family: ClassVar = "triangle inequality"
+    idea: ClassVar = "composition through a sub-goal, grounded in a one-step target for every goal"
+    reference: ClassVar = "GTRL: Grounding Divide-and-Conquer Value Learning with Temporal Differences"
+
+    lambda_: Lambda = 0.0  # distance weight: exponent of rho
+    alpha: float = 0.1  # behaviour cloning coefficient
+    kappa: float = SUBGOAL_EXPECTILE  # expectile where m = 1
+    kappa_one_step: float = ONE_STEP_EXPECTILE  # expectile where m = 0
+    selection: o.Selection = "max"  # target where m = 1: the larger of both, or always the composition
+    hindsight: bool = True  # weight goals drawn in hindsight (equation 9)
+    hindsight_clip: float = HINDSIGHT_CLIP  # c
+    rho_reads: Literal["critic", "target"] = "critic"  # the paper's Q(s, a, g), or the target value
+    actor_reads: Literal["logit", "value"] = "logit"  # what the actor maximises
+    distill: bool = True  # a second critic that reads the task's goal; off where goals are whole states
+
+    def init(self, key: Array, spec: Spec) -> ActorCritic:
+        return ActorCritic.init(key, spec, self.hidden, self.distill)
+
+    def targets(self, nets: ActorCritic) -> Critic:
+        return nets.critic
+
+    def loss(self, nets: ActorCritic, target: Critic, batch: Batch, key: Array) -> tuple[Array, Metrics]:
+        del key
+        s, a, g, m = batch.observation, batch.action, batch.value_goal, batch.decomposable
+        w, a_w = batch.subgoal, batch.subgoal_action
+
+        # --- targets, from the target critic: no gradient ---
+        to_subgoal, from_subgoal, following, current = target.many(
+            (s, a, w), (w, a_w, g), (batch.next_observation, batch.next_action, g), (s, a, g)
+        )
+        y_dc = o.compose(jax.nn.sigmoid(to_subgoal), jax.nn.sigmoid(from_subgoal), batch, self.gamma)  # eq. 5
+        y_td = o.one_step(jax.nn.sigmoid(following), batch, self.gamma)  # eq. 6
+        y_a = o.select_target(y_dc, y_td, m, self.selection)  # eq. 8
+        kappa = o.split_expectile(m, self.kappa, self.kappa_one_step)  # eq. 7
+
+        # --- weights ---
+        h = jnp.ones_like(y_a)
+        if self.hindsight:
+            h = o.hindsight_weight(jax.nn.sigmoid(current), y_td, m, self.hindsight_clip)  # eq. 9
+        log_q = jnp.log(y_a) if self.rho_reads == "target" else jax.nn.log_sigmoid(current)
+        rho = o.distance_weight(log_q, self.gamma, self.lambda_)
+
+        # --- the full objective ---
+        logit = nets.critic(s, a, g)
+        critic_loss = (h * rho * o.expectile(logit, y_a, kappa)).mean()  # eq. 10
+        distill_loss = o.distill(nets, batch, logit)
+        actor_loss, metrics = o.ddpg_bc(nets, batch, self.alpha, self.actor_reads)  # eq. 4
+        metrics |= {
+            "critic_loss": critic_loss,
+            "distill_loss": distill_loss,
+            "actor_loss": actor_loss,
+            "q": jax.nn.sigmoid(logit).mean(),
+            "y_dc": jnp.where(m, y_dc, 0).mean() / jnp.maximum(m.mean(), 1e-6),
+            "y_td": y_td.mean(),
+            "td_selected": (m & (y_td > y_dc)).mean() / jnp.maximum(m.mean(), 1e-6),
+            "decomposable": m.mean(),
+            "rho": rho.mean(),
+            "h_spread": jnp.abs(h - 1).mean(),
+        }
+        return critic_loss + distill_loss + actor_loss, metrics
+
+    def act(self, nets: ActorCritic, observation: Array, goal: Array, key: Array) -> Array:
+        del key
+        return jnp.clip(nets.actor(observation, goal), -1, 1)
+
+    def policy(self, nets: ActorCritic) -> Actor:
+        return nets.actor

@@ -1,0 +1,69 @@
+"""TRL: divide-and-conquer values by an expectile over sub-goals of one trajectory (equation 5)."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from gtrl import objectives as o
+from gtrl.algorithms.base import Algorithm, Lambda, Metrics
+from gtrl.data.goals import Batch
+from gtrl.networks import Actor, ActorCritic, Critic, Spec
+from gtrl.tasks import SUBGOAL_EXPECTILE, Goals
+
+
+@dataclass(frozen=True)
+class TRL(Algorithm):
+    """Transitive RL: the method that GTRL grounds."""
+
+    name: ClassVar = "trl"
+    title: ClassVar = "TRL"
+    family: ClassVar = "triangle inequality"
+    idea: ClassVar = "composition through a sub-goal of the same trajectory, expectile instead of maximum"
+    reference: ClassVar = "Park et al. 2026, Transitive RL"
+
+    value_goals: Goals = (0.0, 1.0, 0.0)
+    lambda_: Lambda = 0.0  # distance weight: exponent of rho
+    alpha: float = 0.1  # behaviour cloning coefficient
+    kappa: float = SUBGOAL_EXPECTILE
+    rho_reads: Literal["critic", "target"] = "critic"  # the paper's Q(s, a, g), or (public code) the target value
+    actor_reads: Literal["logit", "value"] = "logit"  # what the actor maximises
+    distill: bool = True  # a second critic that reads the task's goal; off where goals are whole states
+
+    def init(self, key: Array, spec: Spec) -> ActorCritic:
+        return ActorCritic.init(key, spec, self.hidden, self.distill)
+
+    def targets(self, nets: ActorCritic) -> Critic:
+        return nets.critic
+
+    def loss(self, nets: ActorCritic, target: Critic, batch: Batch, key: Array) -> tuple[Array, Metrics]:
+        del key
+        s, a, g = batch.observation, batch.action, batch.value_goal
+        w, a_w = batch.subgoal, batch.subgoal_action
+        to_subgoal, from_subgoal, current = target.many((s, a, w), (w, a_w, g), (s, a, g))
+        y_dc = o.compose(jax.nn.sigmoid(to_subgoal), jax.nn.sigmoid(from_subgoal), batch, self.gamma)
+        log_q = jnp.log(y_dc) if self.rho_reads == "target" else jax.nn.log_sigmoid(current)
+        rho = o.distance_weight(log_q, self.gamma, self.lambda_)
+
+        logit = nets.critic(s, a, g)
+        critic_loss = (rho * o.expectile(logit, y_dc, self.kappa)).mean()
+        distill_loss = o.distill(nets, batch, logit)
+        actor_loss, metrics = o.ddpg_bc(nets, batch, self.alpha, self.actor_reads)
+        metrics |= {
+            "critic_loss": critic_loss,
+            "distill_loss": distill_loss,
+            "actor_loss": actor_loss,
+            "q": jax.nn.sigmoid(logit).mean(),
+            "y_dc": y_dc.mean(),
+            "rho": rho.mean(),
+        }
+        return critic_loss + distill_loss + actor_loss, metrics
+
+    def act(self, nets: ActorCritic, observation: Array, goal: Array, key: Array) -> Array:
+        del key
+        return jnp.clip(nets.actor(observation, goal), -1, 1)
+
+    def policy(self, nets: ActorCritic) -> Actor:
+        return nets.actor

@@ -1,0 +1,1 @@
+"""Datasets: read, check, slice goals, sample batches, collect."""

@@ -1,0 +1,160 @@
+"""What is in a dataset file, and what is wrong with it. NumPy only."""
+
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gtrl.errors import DataError
+from gtrl.tasks import OTHERS, TASKS, Task
+
+Arrays = Mapping[str, np.ndarray]
+REQUIRED = ("observations", "actions", "terminals")
+KEYS = (*REQUIRED, "qpos", "qvel", "button_states", "goals")
+
+# Where the oracle goal sits in a row (OGBench's `-oraclerep-` variants).
+_BALL = 15  # antsoccer: the ball's xy in qpos
+_OBJECTS = 14  # manipulation: the first cube's position in qpos
+_CUBE = 7  # numbers a cube takes in qpos
+_CENTRE, _SCALE = np.array([0.425, 0.0, 0.0]), 10.0
+_DRAWER_SCALE, _WINDOW_SCALE = 18.0, 15.0
+_CUBES = {"cube-single-play": 1, "cube-double-play": 2, "scene-play": 1}
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of an npz file that mean something here; a clear error where it cannot be read."""
+    if not path.exists():
+        raise DataError(f"there is no file {path}.")
+    try:
+        with np.load(path) as file:
+            return {key: file[key] for key in KEYS if key in file.files}
+    except (OSError, ValueError, EOFError, KeyError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(
+            f"{path} is not a readable npz file; it may be truncated or not a dataset ({error})."
+        ) from error
+
+
+def check_arrays(arrays: Arrays, task: Task | None = None) -> list[str]:
+    """What is wrong, a clause each; an empty list where nothing is."""
+    missing = [key for key in REQUIRED if key not in arrays]
+    if missing:
+        return [f"it has no array '{key}'" for key in missing]
+    problems = _shape_problems(arrays)
+    if problems:
+        return problems
+    for key in arrays:
+        if not np.isfinite(arrays[key]).all():
+            rows = np.flatnonzero(~np.isfinite(arrays[key]).reshape(len(arrays[key]), -1).all(1))
+            problems.append(f"'{key}' holds NaN or infinity in {len(rows)} rows, first in row {rows[0]}")
+    problems += _episode_problems(arrays["terminals"])
+    if np.abs(arrays["actions"]).max() > 1 + 1e-6:
+        problems.append(f"'actions' reach {np.abs(arrays['actions']).max():.3g}, outside -1 to 1")
+    return problems + (_task_problems(arrays, task) if task else [])
+
+
+def _shape_problems(arrays: Arrays) -> list[str]:
+    lengths = {key: len(value) if value.ndim else 0 for key, value in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        told = ", ".join(f"{key} {length}" for key, length in lengths.items())
+        return [f"its arrays differ in length ({told})"]
+    if lengths["observations"] == 0:
+        return ["it has no rows"]
+    flat = [key for key in ("observations", "actions") if arrays[key].ndim != 2]
+    problems = [f"'{key}' has shape {arrays[key].shape}, not (rows, dimension)" for key in flat]
+    if arrays["terminals"].ndim != 1:
+        problems.append(f"'terminals' has shape {arrays['terminals'].shape}, not (rows,)")
+    return problems
+
+
+def _episode_problems(terminals: np.ndarray) -> list[str]:
+    last = np.flatnonzero(terminals)
+    if len(last) == 0:
+        return ["no row is marked as the last of its episode ('terminals' is false throughout)"]
+    problems = []
+    if last[-1] != len(terminals) - 1:
+        problems.append(f"the {len(terminals) - 1 - last[-1]} rows after the last terminal belong to no episode")
+    single = np.flatnonzero(np.diff(last, prepend=-1) == 1)
+    if len(single):
+        problems.append(
+            f"{len(single)} episodes have a single row and so no transition, first in row {last[single[0]]}"
+        )
+    return problems
+
+
+def _task_problems(arrays: Arrays, task: Task) -> list[str]:
+    problems = []
+    for key, expected in (("observations", task.observation_dim), ("actions", task.action_dim)):
+        found = arrays[key].shape[1]
+        if found != expected:
+            problems.append(f"{key} have {found} dimensions where {task.name} has {expected}")
+    try:
+        found = oracle_goals(arrays, task).shape[1]
+    except DataError as error:
+        return [*problems, str(error)]
+    if found != task.goal_dim:
+        problems.append(f"goals have {found} dimensions where {task.name} has {task.goal_dim}")
+    return problems
+
+
+def oracle_goals(arrays: Arrays, task: Task) -> np.ndarray:
+    """The task's goal at every row: a slice of the simulator's state (and of the button states)."""
+    needed = {"scene": ("qpos", "button_states"), "puzzle": ("button_states",)}.get(task.family, ("qpos",))
+    for key in needed:
+        if key not in arrays:
+            raise DataError(f"it has no array '{key}', from which the goals of {task.name} are taken")
+    if task.family == "puzzle":
+        return arrays["button_states"].astype(np.float32)
+    qpos = arrays["qpos"]
+    if task.family == "antsoccer":
+        return qpos[:, _BALL : _BALL + 2].astype(np.float32)
+    if task.name not in _CUBES:
+        return qpos[:, :2].astype(np.float32)
+    starts = [_OBJECTS + _CUBE * cube for cube in range(_CUBES[task.name])]
+    parts = [(qpos[:, start : start + 3] - _CENTRE) * _SCALE for start in starts]
+    if task.family == "scene":
+        buttons = arrays["button_states"]
+        drawer = starts[-1] + _CUBE + buttons.shape[1]
+        parts += [buttons, qpos[:, [drawer]] * _DRAWER_SCALE, qpos[:, [drawer + 1]] * _WINDOW_SCALE]
+    return np.concatenate(parts, -1).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `gtrl data check` prints."""
+
+    path: Path
+    task: Task | None
+    shapes: dict[str, tuple[int, ...]]
+    episodes: int = 0
+    transitions: int = 0
+    lengths: tuple[int, int] = (0, 0)  # transitions of the shortest and the longest episode
+    ranges: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+def task_of(path: Path) -> Task | None:
+    """The task a file is named after, if any."""
+    name = path.stem.removesuffix("-val").removesuffix("-v0")
+    return (TASKS | OTHERS).get(name)
+
+
+def check_file(path: str | Path, task: Task | None = None) -> Report:
+    """Read a file and say what it holds and what is wrong with it."""
+    path = Path(path).expanduser()
+    task = task or task_of(path)
+    arrays = read_arrays(path)
+    problems = check_arrays(arrays, task)
+    facts: dict[str, Any] = {"shapes": {key: value.shape for key, value in arrays.items()}}
+    if "terminals" in arrays and arrays["terminals"].ndim == 1 and arrays["terminals"].any():
+        lengths = np.diff(np.flatnonzero(arrays["terminals"]), prepend=-1) - 1
+        facts["episodes"] = len(lengths)
+        facts["transitions"] = int(lengths.sum())
+        facts["lengths"] = (int(lengths.min()), int(lengths.max()))
+    facts["ranges"] = {
+        key: (value.min(0), value.max(0)) for key, value in arrays.items() if value.ndim == 2 and len(value)
+    }
+    return Report(path, task, problems=problems, **facts)

@@ -1,0 +1,120 @@
+"""A dataset: arrays on the device, and how an OGBench file becomes one."""
+
+import dataclasses
+import hashlib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from gtrl.data.check import check_arrays, oracle_goals, read_arrays
+from gtrl.errors import DataError
+from gtrl.networks import Spec
+from gtrl.tasks import Task, find_task
+
+ACTION_LIMIT = 1 - 1e-5
+
+
+class Dataset(NamedTuple):
+    """Rows of all trajectories, one after the other; always an argument of jitted functions.
+
+    `identity` says which rows are the same state: two rows are, where their numbers agree. Continuous
+    data never comes back to a state, so each row has a number of its own; on a finite process it is
+    the state's index.
+    """
+
+    observations: Array  # (N, observation_dim)
+    actions: Array  # (N, action_dim)
+    goals: Array  # (N, goal_dim): the task's goal at each row
+    ends: Array  # (N,) the last row of each row's trajectory
+    transitions: Array  # (M,) the rows that have a successor: all but each trajectory's last
+    identity: Array  # (N,)
+
+    @property
+    def spec(self) -> Spec:
+        return Spec(self.observations.shape[-1], self.actions.shape[-1], self.goals.shape[-1])
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """A training set, its validation set where there is one, and where they came from."""
+
+    train: Dataset
+    validation: Dataset | None = None
+    task: Task | None = None
+    source: str = "memory"
+    digest: str = ""
+
+
+def make_dataset(
+    observations: Any, actions: Any, terminals: Any, goals: Any = None, identity: Any = None
+) -> Dataset:
+    """A dataset from plain arrays; goals are whole states unless given. Checks what it is given."""
+    arrays = {"observations": observations, "actions": actions, "terminals": terminals}
+    arrays = {key: np.asarray(value) for key, value in arrays.items()}
+    if goals is not None:
+        arrays["goals"] = np.asarray(goals)
+    problems = check_arrays(arrays)
+    if problems:
+        raise DataError(f"the arrays are not a dataset: {problems[0]}.")
+    count = len(arrays["observations"])
+    last = np.flatnonzero(arrays["terminals"])
+    ends = last[np.searchsorted(last, np.arange(count))]
+    observations = jnp.asarray(arrays["observations"], jnp.float32)
+    return Dataset(
+        observations=observations,
+        actions=jnp.clip(jnp.asarray(arrays["actions"], jnp.float32), -ACTION_LIMIT, ACTION_LIMIT),
+        goals=observations if goals is None else jnp.asarray(arrays["goals"], jnp.float32),
+        ends=jnp.asarray(ends, jnp.int32),
+        transitions=jnp.asarray(np.flatnonzero(~arrays["terminals"].astype(bool)), jnp.int32),
+        identity=jnp.arange(count, dtype=jnp.int32) if identity is None else jnp.asarray(identity, jnp.int32),
+    )
+
+
+def validation_path(path: Path) -> Path:
+    """OGBench's name for the validation file beside a training file."""
+    return path.with_name(f"{path.stem}-val.npz")
+
+
+def digest_of(*paths: Path) -> str:
+    """SHA-256 over the files' bytes, in order."""
+    digest = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+def _read(path: Path, task: Task | None) -> Dataset:
+    arrays = read_arrays(path)
+    problems = check_arrays(arrays, task)
+    if problems:
+        more = f" (and {len(problems) - 1} more: see 'gtrl data check')" if len(problems) > 1 else ""
+        raise DataError(f"{path}: {problems[0]}{more}.")
+    goals = oracle_goals(arrays, task) if task else arrays.get("goals")
+    return make_dataset(arrays["observations"], arrays["actions"], arrays["terminals"], goals)
+
+
+def load_dataset(path: str | Path, task: str | Task | None = None) -> Data:
+    """Read an OGBench file, and its `-val` file where there is one, onto the device.
+
+    With a task, the file must fit it and goals are the task's slice of the state. Without one, goals
+    are the file's `goals` array, or whole observations where it has none.
+    """
+    path = Path(path).expanduser()
+    task = find_task(task) if isinstance(task, str) else task
+    beside = validation_path(path)
+    files = (path, beside) if beside.exists() else (path,)
+    train, *validation = (_read(file, task) for file in files)
+    if validation and validation[0].spec != train.spec:
+        raise DataError(f"{beside}: its dimensions differ from those of {path.name}.")
+    return Data(train, validation[0] if validation else None, task, str(path), digest_of(*files))
+
+
+def device_bytes(dataset: Dataset) -> int:
+    """How much device memory a dataset takes."""
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(dataset))

@@ -1,0 +1,108 @@
+"""Goal and sub-goal sampling: one pure function from (key, dataset) to a batch."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from gtrl.data.dataset import Dataset
+from gtrl.tasks import Goals
+
+
+class Batch(NamedTuple):
+    """Everything any algorithm reads of a draw; XLA drops what one does not use. B rows each.
+
+    A row is a transition (s_i, a_i, s_{i+1}) of a trajectory, a value goal at row j of the dataset,
+    and an actor goal. `decomposable` (m in the paper) is true where the value goal lies ahead on the
+    same trajectory, however it was drawn; only there is the sub-goal w = s_k, k uniform on {i, ..., j-1},
+    meaningful (elsewhere k = i). The `*_is_*` flags are the base cases of equations 5 and 6.
+    """
+
+    observation: Array  # s_i
+    action: Array  # a_i
+    next_observation: Array  # s_{i+1}
+    next_action: Array  # a_{i+1}, the action logged at the next state
+    value_goal: Array  # s_j, a whole state
+    value_goal_oracle: Array  # the task's goal at row j
+    actor_goal: Array  # the task's goal at the actor's own draw
+    subgoal: Array  # s_k
+    subgoal_action: Array  # a_k
+    decomposable: Array  # bool, m
+    goal_offset: Array  # j - i; only a distance where decomposable
+    subgoal_offset: Array  # k - i
+    goal_is_state: Array  # bool, g = s_i
+    goal_is_next: Array  # bool, g = s_{i+1}
+    subgoal_is_state: Array  # bool, w = s_i
+    subgoal_is_next: Array  # bool, w = s_{i+1}
+    goal_is_subgoal: Array  # bool, g = w
+    goal_is_after_subgoal: Array  # bool, g = s_{k+1}
+
+
+def sample_goals(
+    key: Array, row: Array, end: Array, rows: int, mixture: Goals, geometric: bool, gamma: float
+) -> Array:
+    """Row indices of goals for states at `row` whose trajectories end at `end`.
+
+    With probability `mixture` = (current, trajectory, random): the state itself; a later state of its
+    trajectory, at an offset that is Geometric(1 - gamma) and clipped at the end, or uniform over what is
+    left; any row of the dataset.
+    """
+    choice_key, offset_key, random_key = jax.random.split(key, 3)
+    remaining = end - row  # at least 1: `row` is a transition
+    if geometric:
+        # P(offset > t) = gamma^t. The inverse of the distribution function at a uniform u in (0, 1].
+        u = 1.0 - jax.random.uniform(offset_key, row.shape)
+        offset = 1 + jnp.floor(jnp.log(u) / jnp.log(gamma)).astype(row.dtype)
+        offset = jnp.minimum(offset, remaining)
+    else:
+        offset = jax.random.randint(offset_key, row.shape, 1, remaining + 1, row.dtype)
+    anywhere = jax.random.randint(random_key, row.shape, 0, rows, row.dtype)
+    current, trajectory, _ = mixture
+    u = jax.random.uniform(choice_key, row.shape)
+    return jnp.where(u < current, row, jnp.where(u < current + trajectory, row + offset, anywhere))
+
+
+def sample_batch(
+    key: Array,
+    dataset: Dataset,
+    size: int,
+    *,
+    gamma: float,
+    value_goals: Goals,
+    actor_goals: Goals,
+    value_geometric: bool = True,
+    actor_geometric: bool = False,
+) -> Batch:
+    """Draw a batch. Pure and jittable; `dataset` is an argument, never a constant of the program."""
+    row_key, value_key, actor_key, subgoal_key = jax.random.split(key, 4)
+    rows = dataset.observations.shape[0]
+    pick = jax.random.randint(row_key, (size,), 0, dataset.transitions.shape[0])
+    i = dataset.transitions[pick]
+    end = dataset.ends[i]
+    j = sample_goals(value_key, i, end, rows, value_goals, value_geometric, gamma)
+    actor_j = sample_goals(actor_key, i, end, rows, actor_goals, actor_geometric, gamma)
+    decomposable = (j > i) & (j <= end)
+    k = jax.random.randint(subgoal_key, i.shape, i, jnp.where(decomposable, j, i + 1), i.dtype)
+
+    state = dataset.identity
+    return Batch(
+        observation=dataset.observations[i],
+        action=dataset.actions[i],
+        next_observation=dataset.observations[i + 1],
+        next_action=dataset.actions[i + 1],
+        value_goal=dataset.observations[j],
+        value_goal_oracle=dataset.goals[j],
+        actor_goal=dataset.goals[actor_j],
+        subgoal=dataset.observations[k],
+        subgoal_action=dataset.actions[k],
+        decomposable=decomposable,
+        goal_offset=j - i,
+        subgoal_offset=k - i,
+        goal_is_state=state[j] == state[i],
+        goal_is_next=state[j] == state[i + 1],
+        subgoal_is_state=state[k] == state[i],
+        subgoal_is_next=state[k] == state[i + 1],
+        goal_is_subgoal=state[j] == state[k],
+        goal_is_after_subgoal=state[j] == state[k + 1],
+    )

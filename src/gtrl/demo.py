@@ -1,0 +1,105 @@
+"""`gtrl demo`: a small honest run of everything, on a laptop.
+
+Collects data in a small stochastic teleport maze, trains GTRL and TRL side by side on it, evaluates both by
+the paper's protocol in small, prints every seed's number and draws a picture. Both methods get the same
+data, network, number of steps, distance weight and cloning coefficient.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gtrl import console
+from gtrl.runs import Run
+from gtrl.tasks import find_task
+
+TASK = "pointmaze-mini-navigate"
+METHODS = ("gtrl", "trl")
+SEEDS = 3
+STEPS = 6000
+EPISODES = 20
+# Small and quick to learn: narrow networks, small batches, large steps. The same for both methods.
+METHOD_FIELDS: dict[str, Any] = {"hidden": (64, 64, 64), "target_rate": 0.05}
+TRAINING_FIELDS: dict[str, Any] = {"batch_size": 256, "learning_rate": 1e-3, "log_every": 500}
+PICTURED_GOAL = 2
+
+
+def demo(
+    out: str | Path | None = None,
+    *,
+    seed: int = 0,
+    steps: int = STEPS,
+    episodes: int = EPISODES,
+    workers: int | None = None,
+    show: bool = True,
+) -> Path:
+    """Run the demo and return its directory. The base seed decides the data and the seeds of training."""
+    from gtrl.data.collect.files import collect, held_out_episodes
+    from gtrl.data.dataset import load_dataset
+    from gtrl.evaluation.evaluate import evaluate
+    from gtrl.training.run import train
+
+    folder = Path(out) if out else Path("runs/demo") / datetime.now().strftime("%Y%m%d-%H%M%S")
+    task = find_task(TASK)
+    total = task.trajectories + held_out_episodes(task.trajectories)
+    with console.bar("collecting a small teleport maze", total, "episodes", show) as bar:
+        path = collect(task, folder / "data" / f"{task.dataset}.npz", seed=seed, workers=workers, bar=bar)
+    data = load_dataset(path, task)
+    rows = []
+    for method in METHODS:
+        run = train(
+            method, data, out=folder / method, seeds=[SEEDS * seed + k for k in range(SEEDS)], steps=steps, show=show,
+            **METHOD_FIELDS, **TRAINING_FIELDS,
+        )  # fmt: skip
+        rows += evaluate(run, episodes=episodes, workers=workers, base_seed=seed, show=show)
+    console.output.print(comparison(rows, episodes))
+    picture = draw(folder, rows)
+    console.output.print(f"picture: {picture}")
+    return folder
+
+
+def comparison(rows: Sequence[dict[str, Any]], episodes: int) -> Any:
+    """Every seed's number, goal by goal, and the mean."""
+    goals = sorted({row["goal"] for row in rows})
+    lines = []
+    for method in METHODS:
+        mine = [row for row in rows if row["algorithm"] == method]
+        for seed in sorted({row["seed"] for row in mine}):
+            lines.append([method.upper(), seed, *_percent([row for row in mine if row["seed"] == seed], goals)])
+        lines.append([method.upper(), "mean", *_percent(mine, goals)])
+    title = f"success in %, {episodes} episodes a goal and seed"
+    return console.table(title, ["method", "seed", *goals, "overall"], lines)
+
+
+def _percent(rows: Sequence[dict[str, Any]], goals: Sequence[str]) -> list[str]:
+    def rate(chosen: Sequence[dict[str, Any]]) -> str:
+        return f"{100 * sum(row['successes'] for row in chosen) / sum(row['episodes'] for row in chosen):.0f}"
+
+    return [*(rate([row for row in rows if row["goal"] == goal]) for goal in goals), rate(rows)]
+
+
+def draw(folder: Path, rows: Sequence[dict[str, Any]]) -> Path:
+    """`demo.png`: the maze, the exact values, and what each method learned and did."""
+    from gtrl.environments import make_environment
+    from gtrl.report.figures import maze_picture
+    from gtrl.theory.maze import grid_of, optimal_values
+
+    task = find_task(TASK)
+    maze = make_environment(task).unwrapped
+    layout = np.load(folder / METHODS[0] / "values.npz")
+    grid = grid_of(maze.maze_map, maze._maze_unit, maze._offset_x)
+    goal = layout["goals"][PICTURED_GOAL - 1]
+    values = optimal_values(grid, goal, task.gamma, layout["entrances"], layout["exits"])
+    np.savez_compressed(folder / "exact.npz", points=grid.points, values=values)
+    rates: dict[str, list[float]] = {}
+    for method in METHODS:
+        for seed in Run.open(folder / method).seeds:
+            mine = [row for row in rows if (row["algorithm"], row["seed"]) == (method, seed)]
+            share = sum(row["successes"] for row in mine) / sum(row["episodes"] for row in mine)
+            rates.setdefault(method.upper(), []).append(100 * share)
+    runs = {method.upper(): folder / method for method in METHODS}
+    maze_picture(folder / "demo.png", runs, folder / "exact.npz", PICTURED_GOAL, rates)
+    return folder / "demo.png"

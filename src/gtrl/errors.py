@@ -1,0 +1,30 @@
+"""What a user can mend: one readable sentence each, exit status 2 on the command line."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class GtrlError(Exception):
+    """A mistake in the input; its text is one sentence that says what to do."""
+
+
+class UnknownNameError(GtrlError):
+    """A task, method or command that does not exist."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        known = list(known)
+        close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
+        hint = f"did you mean '{close[0]}'?" if close else f"known are {', '.join(known)}."
+        super().__init__(f"unknown {kind} '{name}': {hint}")
+
+
+class DataError(GtrlError):
+    """A dataset file that is missing, broken, or not what the task expects."""
+
+
+class RunError(GtrlError):
+    """A run directory or policy file that cannot be used as asked."""
+
+
+class ConfigError(GtrlError):
+    """A hyperparameter outside its range."""

@@ -1,0 +1,1 @@
+"""Evaluation: policies as plain arrays, rolled out in worker processes without JAX."""

@@ -1,0 +1,121 @@
+"""Evaluating a run or a policy file by the paper's protocol: five goals, N episodes each, mean action."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gtrl import console
+from gtrl.errors import ConfigError, RunError
+from gtrl.evaluation.policy import load_policy
+from gtrl.evaluation.rollout import Outcome, roll_out
+from gtrl.runs import Run
+from gtrl.tasks import EPISODES_PER_GOAL, GOALS_PER_TASK, SCORED_STEPS, Task, find_task
+
+RECORDED = 3  # episodes a goal whose paths go into `rollouts.npz`
+Row = dict[str, Any]
+
+
+def evaluate(
+    what: str | Path | Run,
+    *,
+    episodes: int = EPISODES_PER_GOAL,
+    step: int | None = None,
+    workers: int | None = None,
+    base_seed: int = 0,
+    show: bool = True,
+) -> list[Row]:
+    """Roll out the policies of a run (or one policy file) and return the rows of `eval.csv`.
+
+    Of a run: the policies at `step`, or else at the steps that count for its score (800K, 900K, 1M where
+    they are there, and the last). Its directory gets `eval.csv`, `rollouts.npz` and, for mazes,
+    `values.npz`. Episode k of a goal starts the same for every policy.
+    """
+    if episodes < 1:
+        raise ConfigError(f"episodes is {episodes} and must be at least 1.")
+    if workers is not None and workers < 1:
+        raise ConfigError(f"workers is {workers} and must be at least 1.")
+    run = None if isinstance(what, (str, Path)) and str(what).endswith(".npz") else Run.open(what)
+    chosen = _policies(run, step) if run else [Path(str(what))]
+    headers = [load_policy(path).header for path in chosen]
+    task = _task_of(headers[0])
+    outcomes: list[list[Outcome]] = [[] for _ in chosen]
+    title = f"{headers[0].get('algorithm', 'policy')} on {task.name}"
+    total = len(chosen) * episodes * GOALS_PER_TASK
+    with console.bar(title, total, "episodes", show) as bar:
+        rollouts = roll_out(
+            chosen, task, episodes, workers=workers, base_seed=base_seed, record=RECORDED if run else 0, bar=bar
+        )
+        for index, outcome in rollouts:
+            outcomes[index].append(outcome)
+    rows = [row for header, played in zip(headers, outcomes, strict=True) for row in _rows(header, task, played)]
+    if run:
+        run.add_evaluations(rows)
+        last = headers[-1]["step"]
+        played = {h["seed"]: o for h, o in zip(headers, outcomes, strict=True) if h["step"] == last}
+        _write_rollouts(run, last, played)
+        if "maze" in task.family:
+            from gtrl.evaluation.values import write_values
+
+            write_values(run, task, last)
+    return rows
+
+
+def _policies(run: Run, step: int | None) -> list[Path]:
+    written = run.policy_steps
+    if step is not None and step not in written:
+        raise RunError(f"{run.path} has no policies at step {step}; it has {', '.join(map(str, written))}.")
+    steps = [step] if step is not None else [s for s in written if s in SCORED_STEPS or s == written[-1]]
+    return [run.policy_path(seed, step) for step in steps for seed in run.seeds]
+
+
+def _task_of(header: dict[str, Any]) -> Task:
+    if not header.get("task"):
+        raise RunError("this policy was trained on data without a task, so there is no environment to evaluate it in.")
+    return find_task(header["task"])
+
+
+def _rows(header: dict[str, Any], task: Task, outcomes: Sequence[Outcome]) -> list[Row]:
+    who = {"algorithm": header["algorithm"], "task": task.name, "seed": header["seed"], "step": header["step"]}
+    rows = []
+    for goal in range(1, GOALS_PER_TASK + 1):
+        won = [outcome.success for outcome in outcomes if outcome.episode.goal == goal]
+        rows.append({**who, "goal": f"task{goal}", "episodes": len(won), "successes": sum(won)})
+    return rows
+
+
+def _write_rollouts(run: Run, step: int, outcomes: dict[int, list[Outcome]]) -> None:
+    """The recorded paths, end to end, with an index: seed, goal, episode, success, first row, rows; and the goals."""
+    recorded = [
+        (seed, outcome, outcome.path)
+        for seed, played in outcomes.items()
+        for outcome in sorted(played, key=lambda outcome: (outcome.episode.goal, outcome.episode.number))
+        if outcome.path is not None
+    ]
+    lengths = [len(path) for _, _, path in recorded]
+    starts = np.cumsum([0, *lengths[:-1]])
+    index = [
+        (seed, outcome.episode.goal, outcome.episode.number, outcome.success, start, length)
+        for (seed, outcome, _), start, length in zip(recorded, starts, lengths, strict=True)
+    ]
+    np.savez_compressed(
+        run.path / "rollouts.npz",
+        step=step,
+        positions=np.concatenate([path for _, _, path in recorded]),
+        index=np.array(index, np.int64),
+        goals=np.stack([outcome.goal for _, outcome, _ in recorded]),
+    )
+
+
+def summary(rows: Sequence[Row]) -> Any:
+    """A table: one line a seed and step, success in percent for each goal and overall."""
+    goals = sorted({row["goal"] for row in rows})
+    lines = []
+    for step, seed in sorted({(row["step"], row["seed"]) for row in rows}):
+        mine = {row["goal"]: row for row in rows if (row["step"], row["seed"]) == (step, seed)}
+        rates = [100 * mine[goal]["successes"] / mine[goal]["episodes"] for goal in goals]
+        lines.append([seed, f"{step:,}", *(f"{rate:.0f}" for rate in rates), f"{np.mean(rates):.1f}"])
+    first = rows[0]
+    title = f"{first['algorithm'].upper()} on {first['task']}: success in %, {first['episodes']} episodes a goal"
+    return console.table(title, ["seed", "step", *goals, "overall"], lines, text=0)

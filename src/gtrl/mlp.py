@@ -1,0 +1,45 @@
+"""The one multilayer perceptron of the project, over plain arrays.
+
+Written once for `numpy` and `jax.numpy` and free of both JAX and Equinox, so that rollout workers
+and robots run a policy with NumPy alone. Weights may carry leading axes (an ensemble, seeds):
+`(B, in) @ (E, in, out)` broadcasts to `(E, B, out)`.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+Array = Any  # a NumPy or a JAX array
+EPSILON = 1e-6
+
+
+class Layer(NamedTuple):
+    """weight (..., in, out), bias (..., out); scale and shift (..., out) of the layer norm, None in the last."""
+
+    weight: Array
+    bias: Array
+    scale: Array | None = None
+    shift: Array | None = None
+
+
+def gelu(x: Array, xp: Any) -> Array:
+    """GELU in its tanh approximation."""
+    return 0.5 * x * (1.0 + xp.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
+
+
+def layer_norm(x: Array, scale: Array, shift: Array, xp: Any) -> Array:
+    """Layer norm over the last axis; its statistics are float32 whatever the precision of x."""
+    wide = x.astype(xp.float32)
+    centred = wide - wide.mean(-1, keepdims=True)
+    variance = (centred * centred).mean(-1, keepdims=True)
+    normal = (centred / xp.sqrt(variance + EPSILON)).astype(x.dtype)
+    return normal * scale[..., None, :] + shift[..., None, :]
+
+
+def forward(layers: Sequence[Layer], x: Array, xp: Any) -> Array:
+    """Linear, GELU, layer norm for each hidden layer, then linear. The weights' dtype is the precision."""
+    x = x.astype(layers[0].weight.dtype)
+    for layer in layers:
+        x = x @ layer.weight + layer.bias[..., None, :]
+        if layer.scale is not None:
+            x = layer_norm(gelu(x, xp), layer.scale, layer.shift, xp)
+    return x.astype(xp.float32)

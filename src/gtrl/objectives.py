@@ -1,0 +1,105 @@
+"""The small formulas of the paper, each in one place, with its equation number.
+
+Values q are sigmoids of critic logits and lie in (0, 1). Arrays are (ensemble, B) where they come from
+a critic and (B,) where they come from a batch; the latter broadcast.
+"""
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from gtrl.data.goals import Batch
+from gtrl.networks import ActorCritic
+
+Selection = Literal["max", "dc"]
+
+
+def bce(logit: Array, y: Array) -> Array:
+    """Binary cross entropy of a prediction given as a logit; the loss L inside equation 2."""
+    return optax.sigmoid_binary_cross_entropy(logit, y)
+
+
+def expectile(logit: Array, y: Array, kappa: Array | float) -> Array:
+    """L_kappa(x, y) = |kappa - 1(x > y)| L(x, y) with x = sigmoid(logit). Equation 2."""
+    over = jax.nn.sigmoid(logit) > y
+    return jnp.abs(kappa - over) * bce(logit, y)
+
+
+def base_case(q: Array, same: Array, following: Array, gamma: float) -> Array:
+    """q, but 1 where goal and state are the same and gamma where the goal is the very next state. Equation 3."""
+    return jnp.where(same, 1.0, jnp.where(following, gamma, q))
+
+
+def compose(q_subgoal: Array, q_goal: Array, batch: Batch, gamma: float) -> Array:
+    """y_DC = Q(s, a, w) Q(w, a_w, g), each factor with its base cases. Equation 5."""
+    first = base_case(q_subgoal, batch.subgoal_is_state, batch.subgoal_is_next, gamma)
+    second = base_case(q_goal, batch.goal_is_subgoal, batch.goal_is_after_subgoal, gamma)
+    return first * second
+
+
+def one_step(q_next: Array, batch: Batch, gamma: float) -> Array:
+    """y_TD = 1 where g = s, gamma where g = s', gamma Q(s', a', g) elsewhere. Equation 6."""
+    return base_case(gamma * q_next, batch.goal_is_state, batch.goal_is_next, gamma)
+
+
+def split_expectile(m: Array, subgoal: float, single_step: float) -> Array:
+    """kappa: optimistic over sub-goals where m = 1, the mean over outcomes where m = 0. Equation 7."""
+    return jnp.where(m, subgoal, single_step)
+
+
+def select_target(y_dc: Array, y_td: Array, m: Array, selection: Selection) -> Array:
+    """y_A: the larger of the two where m = 1 (or always the composition, an ablation), y_TD elsewhere. Equation 8."""
+    composed = jnp.maximum(y_dc, y_td) if selection == "max" else y_dc
+    return jnp.where(m, composed, y_td)
+
+
+def hindsight_weight(q: Array, y_td: Array, m: Array, clip: float) -> Array:
+    """h = Q(s, a, g) / y_TD where m = 1, clipped to [1/(1+c), 1+c], then mean 1 over those rows. Equation 9.
+
+    Each ensemble member is normalised by itself. Rows with m = 0 keep 1.
+    """
+    h = jnp.clip(q / y_td, 1 / (1 + clip), 1 + clip)
+    mean = jnp.where(m, h, 0.0).sum(-1, keepdims=True) / jnp.maximum(m.sum(), 1)
+    return jnp.where(m, h / jnp.where(mean > 0, mean, 1.0), 1.0)
+
+
+def distance_weight(log_q: Array, gamma: float, lambda_: float) -> Array:
+    """rho = (1 + log_gamma Q)^(-lambda): more weight on short segments. Below equation 5."""
+    return (1 + log_q / jnp.log(gamma)) ** -lambda_
+
+
+def distill(nets: ActorCritic, batch: Batch, logit: Array) -> Array:
+    """Fit the oracle critic to the critic's prediction on the same draw, member by member.
+
+    0 where there is no oracle critic. Appendix B, implementation details.
+    """
+    if nets.oracle_critic is None:
+        return jnp.zeros(())
+    oracle = nets.oracle_critic(batch.observation, batch.action, batch.value_goal_oracle)
+    return bce(oracle, jax.lax.stop_gradient(jax.nn.sigmoid(logit))).mean()
+
+
+def behaviour_cloning(mean: Array, action: Array) -> Array:
+    """-log pi(a) of a Gaussian with unit standard deviation, up to a constant; (B,)."""
+    return 0.5 * ((action - mean) ** 2).sum(-1)
+
+
+def ddpg_bc(
+    nets: ActorCritic, batch: Batch, alpha: float, reads: Literal["logit", "value"] = "logit"
+) -> tuple[Array, dict[str, Array]]:
+    """Reparameterised gradients with behaviour cloning, to be minimised. Equation 4.
+
+    The critic's smaller estimate at the clipped mean action, divided by its own absolute mean so that
+    alpha keeps its meaning when the scale moves; no gradient reaches the critic.
+    """
+    mean = nets.actor(batch.observation, batch.actor_goal)
+    critic = jax.lax.stop_gradient(nets.acting_critic)
+    q = critic(batch.observation, jnp.clip(mean, -1, 1), batch.actor_goal).min(0)
+    if reads == "value":
+        q = jax.nn.sigmoid(q)
+    ascent = -q.mean() / jax.lax.stop_gradient(jnp.abs(q).mean() + 1e-6)
+    cloning = behaviour_cloning(mean, batch.action).mean()
+    return ascent + alpha * cloning, {"actor_q": q.mean(), "actor_bc": cloning}

@@ -1,0 +1,1 @@
+"""Reports: tables and pictures, from files only."""

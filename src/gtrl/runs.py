@@ -1,0 +1,100 @@
+"""A run directory: what is in it and how it is read and written. Free of JAX."""
+
+import csv
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gtrl.errors import RunError
+
+EVAL_COLUMNS = ("algorithm", "task", "seed", "step", "goal", "episodes", "successes")
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a small file whole or not at all."""
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_text(text)
+    os.replace(partial, path)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A directory with `config.json`, `metrics.jsonl`, `eval.csv`, `policies/`, `checkpoints/`."""
+
+    path: Path
+
+    @classmethod
+    def open(cls, path: "str | Path | Run") -> "Run":
+        if isinstance(path, Run):
+            return path
+        run = cls(Path(path).expanduser())
+        if not run.exists:
+            raise RunError(f"{path} is not a run directory: it has no config.json.")
+        return run
+
+    @property
+    def exists(self) -> bool:
+        return (self.path / "config.json").exists()
+
+    @property
+    def config(self) -> dict[str, Any]:
+        try:
+            return json.loads((self.path / "config.json").read_text())
+        except (OSError, json.JSONDecodeError) as error:
+            raise RunError(f"{self.path}/config.json cannot be read ({error}).") from error
+
+    def save_config(self, config: dict[str, Any]) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.path / "config.json", json.dumps(config, indent=2) + "\n")
+
+    @property
+    def seeds(self) -> list[int]:
+        return self.config["seeds"]
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    def policy_path(self, seed: int, step: int | None = None) -> Path:
+        """The policy of one seed, at the last step unless another is named."""
+        step = self.policy_steps[-1] if step is None else step
+        path = self.path / "policies" / f"step-{step}" / f"seed-{seed}.npz"
+        if not path.exists():
+            raise RunError(f"{self.path} has no policy of seed {seed} at step {step}.")
+        return path
+
+    @property
+    def policy_steps(self) -> list[int]:
+        """The steps at which policies were written, in order; all seeds are there."""
+        folders = (self.path / "policies").glob("step-*")
+        steps = sorted(int(folder.name.removeprefix("step-")) for folder in folders)
+        if not steps:
+            raise RunError(f"{self.path} holds no policy yet: train to a checkpoint first.")
+        return steps
+
+    def metrics(self) -> Iterator[dict[str, Any]]:
+        """The rows of `metrics.jsonl`: one for each seed at each logged step."""
+        with (self.path / "metrics.jsonl").open() as file:
+            yield from map(json.loads, file)
+
+    def evaluations(self) -> list[dict[str, Any]]:
+        """The rows of `eval.csv`, numbers as numbers."""
+        path = self.path / "eval.csv"
+        if not path.exists():
+            return []
+        with path.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        return [
+            {key: row[key] if key in ("algorithm", "task", "goal") else int(row[key]) for key in EVAL_COLUMNS}
+            for row in rows
+        ]
+
+    def add_evaluations(self, rows: Iterable[dict[str, Any]]) -> None:
+        """Add rows to `eval.csv`; a goal that was evaluated before at that seed and step gets its new row."""
+        table = {(row["seed"], row["step"], row["goal"]): row for row in [*self.evaluations(), *rows]}
+        ordered = [table[key] for key in sorted(table, key=lambda key: (key[1], key[0], key[2]))]
+        lines = [",".join(EVAL_COLUMNS), *(",".join(str(row[key]) for key in EVAL_COLUMNS) for row in ordered)]
+        write_atomically(self.path / "eval.csv", "\n".join(lines) + "\n")

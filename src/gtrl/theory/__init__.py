@@ -1,0 +1,1 @@
+"""Exact values, for comparison with learned ones."""

@@ -1,0 +1,1 @@
+"""Training: the loop, what it keeps, what it says."""

@@ -1,0 +1,83 @@
+"""What a run writes and shows while it trains: `metrics.jsonl`, `timing.jsonl`, TensorBoard events, a bar."""
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+from rich.progress import Progress
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+from gtrl.console import progress_bar
+
+SHOWN = ("critic_loss", "actor_loss")  # losses beside the bar, where a method has them
+
+
+class Log:
+    """The log of a run. Wall-clock values go to TensorBoard and `timing.jsonl`, never to `metrics.jsonl`.
+
+    On resume, lines of `metrics.jsonl` after the checkpoint are dropped: they will be written again.
+    """
+
+    def __init__(self, folder: Path, seeds: Sequence[int], start: int, steps: int, title: str, show: bool) -> None:
+        self.seeds = seeds
+        self.metrics = _continued(folder / "metrics.jsonl", start)
+        self.timing = _continued(folder / "timing.jsonl", start)
+        self.events = EventFileWriter(str(folder))
+        self.progress: Progress = progress_bar()
+        self.progress.disable = not show
+        self.bar = self.progress.add_task(title, total=steps, completed=start, note="")
+        self.losses = ""
+        self.began, self.start = time.perf_counter(), start
+
+    def __enter__(self) -> "Log":
+        self.progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.progress.stop()
+        self.metrics.close()
+        self.timing.close()
+        self.events.close()
+
+    def steps_per_second(self, step: int) -> float:
+        return (step - self.start) / (time.perf_counter() - self.began)
+
+    def stepped(self, step: int) -> None:
+        note = f"{self.steps_per_second(step):,.0f} steps/s × {len(self.seeds)} seeds  {self.losses}"
+        self.progress.update(self.bar, completed=step, note=note)
+
+    def logged(self, step: int, train: dict[str, Any], validation: dict[str, Any]) -> None:
+        """`train` and `validation` hold one number a seed."""
+        table = {name: np.asarray(values) for name, values in train.items()}
+        table |= {f"validation/{name}": np.asarray(values) for name, values in validation.items()}
+        for index, seed in enumerate(self.seeds):
+            row = {name: float(values[index]) for name, values in sorted(table.items())}
+            _write(self.metrics, {"step": step, "seed": seed, **row})
+            values = [Summary.Value(tag=f"seed-{seed}/{name}", simple_value=value) for name, value in row.items()]
+            self._event(step, values)
+        speed = self.steps_per_second(step)
+        _write(self.timing, {"step": step, "time": time.time(), "steps_per_second": speed})
+        self._event(step, [Summary.Value(tag="steps_per_second", simple_value=speed)])
+        self.events.flush()
+        self.losses = "  ".join(f"{name} {table[name].mean():.3f}" for name in SHOWN if name in table)
+
+    def _event(self, step: int, values: list[Any]) -> None:
+        self.events.add_event(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
+
+
+def _write(file: TextIO, row: dict[str, Any]) -> None:
+    file.write(json.dumps(row) + "\n")
+    file.flush()
+
+
+def _continued(path: Path, start: int) -> TextIO:
+    """Open to append, without what was written after step `start`."""
+    kept = path.read_text().splitlines(keepends=True) if path.exists() else []
+    kept = [line for line in kept if line.endswith("\n") and json.loads(line)["step"] <= start]
+    path.write_text("".join(kept))
+    return path.open("a")

@@ -1,0 +1,211 @@
+"""Training: jit(vmap over seeds(loop over steps)), data on the device, one Adam, moving-average targets."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from gtrl.algorithms.base import Algorithm
+from gtrl.data.dataset import Dataset
+from gtrl.data.goals import Batch, sample_batch
+from gtrl.errors import ConfigError
+from gtrl.networks import Spec
+from gtrl.tasks import BATCH_SIZE, GRADIENT_STEPS, LEARNING_RATE, SCORED_STEPS
+
+VALIDATION_BATCHES = 8
+CHUNK_SECONDS = 1.0  # how long the device works between two looks at the clock
+
+
+@dataclass(frozen=True)
+class Training:
+    """What is the same for every method: how long, how large, how precise, what is kept."""
+
+    steps: int = GRADIENT_STEPS
+    batch_size: int = BATCH_SIZE
+    learning_rate: float = LEARNING_RATE
+    precision: Literal["float32", "bfloat16"] = "float32"  # of the networks; losses and averages are float32
+    # The moving average takes the updated networks, as Algorithm 1 writes it, or (public code) the previous ones.
+    target_from: Literal["updated", "previous"] = "updated"
+    log_every: int = 5000
+    checkpoint_every: int = 0  # 0: at 800K, 900K, 1M; the last step always
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_size", "log_every"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)} and must be at least 1.")
+        if self.checkpoint_every < 0:
+            raise ConfigError(f"checkpoint_every is {self.checkpoint_every} and must not be negative.")
+        if not self.learning_rate > 0:
+            raise ConfigError(f"learning_rate is {self.learning_rate} and must be positive.")
+
+    @property
+    def checkpoint_steps(self) -> list[int]:
+        every = self.checkpoint_every
+        chosen = range(every, self.steps, every) if every else [step for step in SCORED_STEPS if step < self.steps]
+        return [*chosen, self.steps]
+
+
+class State(NamedTuple):
+    """All that training carries; a leading axis for the seeds once there are several."""
+
+    nets: Any
+    target: Any
+    optimizer: Any
+    step: Array
+    sums: dict[str, Array]  # metrics summed since the last log; on the device, so that logging costs no round trip
+
+
+def seed_keys(seeds: Sequence[int]) -> Array:
+    """The random stream of each seed; step k of a seed uses `fold_in(key, k)`."""
+    return jax.vmap(jax.random.key)(jnp.asarray(seeds, jnp.uint32))
+
+
+def draw(algorithm: Algorithm, key: Array, dataset: Dataset, size: int) -> Batch:
+    """A batch as this method wants it."""
+    return sample_batch(
+        key,
+        dataset,
+        size,
+        gamma=algorithm.gamma,
+        value_goals=algorithm.value_goals,
+        value_geometric=algorithm.value_geometric,
+        actor_goals=algorithm.actor_goals,
+        actor_geometric=algorithm.actor_geometric,
+    )
+
+
+def _in_precision(tree: Any, precision: str) -> Any:
+    return jax.tree.map(lambda leaf: leaf.astype(precision), tree)
+
+
+def loss_of(algorithm: Algorithm, training: Training, nets: Any, target: Any, dataset: Dataset, key: Array):
+    """The method's loss on a fresh batch, networks in the precision asked for."""
+    batch_key, loss_key = jax.random.split(key)
+    batch = draw(algorithm, batch_key, dataset, training.batch_size)
+    nets, target = _in_precision((nets, target), training.precision)
+    loss, metrics = algorithm.loss(nets, target, batch, loss_key)
+    return loss, {"loss": loss, **metrics}
+
+
+@partial(jax.jit, static_argnames=("algorithm", "training", "spec"))
+def init(algorithm: Algorithm, training: Training, spec: Spec, keys: Array, dataset: Dataset) -> State:
+    """Fresh states, one for each seed. Their key is the stream's last, which no step uses."""
+
+    def one_seed(key: Array) -> State:
+        nets = algorithm.init(jax.random.fold_in(key, 2**32 - 1), spec)
+        target = algorithm.targets(nets)
+        shapes = jax.eval_shape(partial(loss_of, algorithm, training), nets, target, dataset, key)[1]
+        return State(
+            nets=nets,
+            target=jax.tree.map(jnp.copy, target),
+            optimizer=optax.adam(training.learning_rate).init(nets),
+            step=jnp.zeros((), jnp.uint32),
+            sums=jax.tree.map(lambda metric: jnp.zeros(metric.shape), shapes),
+        )
+
+    return jax.vmap(one_seed)(keys)
+
+
+def update(algorithm: Algorithm, training: Training, dataset: Dataset, key: Array, state: State) -> State:
+    """One gradient step of one seed."""
+    step_key = jax.random.fold_in(key, state.step)
+    loss = partial(loss_of, algorithm, training)
+    grads, metrics = jax.grad(loss, has_aux=True)(state.nets, state.target, dataset, step_key)
+    changes, optimizer = optax.adam(training.learning_rate).update(grads, state.optimizer)
+    nets = optax.apply_updates(state.nets, changes)
+    source = algorithm.targets(nets if training.target_from == "updated" else state.nets)
+    return State(
+        nets=nets,
+        target=optax.incremental_update(source, state.target, algorithm.target_rate),
+        optimizer=optimizer,
+        step=state.step + 1,
+        sums=jax.tree.map(jnp.add, state.sums, metrics),
+    )
+
+
+@partial(jax.jit, static_argnames=("algorithm", "training"), donate_argnames="states")
+def advance(
+    algorithm: Algorithm, training: Training, states: State, keys: Array, dataset: Dataset, steps: Array
+) -> State:
+    """`steps` gradient steps of every seed in one program.
+
+    The number of steps is an ordinary argument: one compilation serves every chunk length, and so no
+    chunk length can change a result, not even in its last bit.
+    """
+
+    def one_seed(state: State, key: Array) -> State:
+        body = partial(update, algorithm, training, dataset, key)
+        return jax.lax.fori_loop(0, steps, lambda _, state: body(state), state)
+
+    return jax.vmap(one_seed)(states, keys)
+
+
+@partial(jax.jit, static_argnames=("algorithm", "training"))
+def validate(algorithm: Algorithm, training: Training, states: State, keys: Array, dataset: Dataset) -> dict:
+    """The same metrics on held-out data, averaged over a few batches; a stream of keys of its own."""
+
+    def one_seed(state: State, key: Array) -> dict:
+        key = jax.random.fold_in(jax.random.fold_in(key, 2**32 - 2), state.step)
+        metric = lambda key: loss_of(algorithm, training, state.nets, state.target, dataset, key)[1]  # noqa: E731
+        metrics = jax.lax.map(metric, jax.random.split(key, VALIDATION_BATCHES))
+        return jax.tree.map(lambda values: values.mean(0), metrics)
+
+    return jax.vmap(one_seed)(states, keys)
+
+
+class Chunks:
+    """How many steps to send to the device at once: about a second's worth, found by measuring."""
+
+    def __init__(self, fixed: int | None = None) -> None:
+        self.fixed = fixed
+        self.steps = fixed or 1
+        self.warm = False
+
+    def took(self, steps: int, seconds: float) -> None:
+        if self.fixed is None and self.warm:
+            rate = steps / max(seconds, 1e-6)
+            self.steps = max(1, min(int(rate * CHUNK_SECONDS), 10 * self.steps))
+        self.warm = True  # the first chunk's time is that of the compilation
+
+
+def fit(
+    algorithm: Algorithm,
+    training: Training,
+    states: State,
+    keys: Array,
+    dataset: Dataset,
+    *,
+    on_step: Callable[[int, State], None] = lambda step, states: None,
+    on_log: Callable[[int, dict[str, Array], State], None] = lambda step, metrics, states: None,
+    on_checkpoint: Callable[[int, State], None] = lambda step, states: None,
+    chunk: int | None = None,
+) -> State:
+    """Train from where `states` stand to the last step, calling back on the way."""
+    chunks = Chunks(chunk)
+    checkpoints = set(training.checkpoint_steps)
+    step = start_of_log = int(states.step[0])
+    start_of_log -= step % training.log_every  # `sums` go back to the last log, also after a resume
+    while step < training.steps:
+        next_log = (step // training.log_every + 1) * training.log_every
+        stop = min([next_log, training.steps, *(mark for mark in checkpoints if mark > step)])
+        count = min(chunks.steps, stop - step)
+        began = time.perf_counter()
+        states = advance(algorithm, training, states, keys, dataset, jnp.asarray(count, jnp.int32))
+        jax.block_until_ready(states.step)
+        chunks.took(count, time.perf_counter() - began)
+        step += count
+        on_step(step, states)
+        if step % training.log_every == 0 or step == training.steps:
+            metrics = jax.tree.map(lambda total, span=step - start_of_log: total / span, states.sums)
+            on_log(step, metrics, states)
+            states = states._replace(sums=jax.tree.map(jnp.zeros_like, states.sums))
+            start_of_log = step
+        if step in checkpoints:
+            on_checkpoint(step, states)
+    return states

@@ -1,0 +1,38 @@
+"""Work spread over processes that run NumPy and the simulator, never JAX."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import as_completed
+from typing import TypeVar
+
+from loky import ProcessPoolExecutor
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+# One thread of linear algebra each: the processes are the parallelism, and a product's bits must not
+# depend on how it was split over threads.
+ENVIRONMENT = {name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+
+
+def default_workers() -> int:
+    """The cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def spread(
+    function: Callable[[Job], Result], jobs: Sequence[Job], workers: int | None = None
+) -> Iterator[tuple[int, Result]]:
+    """(index, result) of every job, as they finish; the processes end with the iteration, also on Ctrl-C.
+
+    Loky rather than the standard library's pool: it neither forks a process that holds JAX nor runs the
+    user's script again in each worker.
+    """
+    workers = max(1, min(workers or default_workers(), len(jobs)))
+    pool = ProcessPoolExecutor(max_workers=workers, env=ENVIRONMENT)
+    try:
+        futures = {pool.submit(function, job): index for index, job in enumerate(jobs)}
+        for future in as_completed(futures):
+            yield futures.pop(future), future.result()
+    finally:
+        pool.shutdown(wait=True, kill_workers=True)
