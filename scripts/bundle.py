@@ -20,9 +20,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = (
-    "mujoco mujoco-core gymnasium ogbench PyOpenGL glfw cloudpickle farama-notifications dm-env dm-control "
-    "loky tyro docstring-parser typeguard"
-).split()
+    "mujoco", "mujoco-core", "gymnasium", "ogbench", "PyOpenGL", "glfw", "cloudpickle", "farama-notifications",
+    "dm-env", "dm-control", "loky", "tyro", "docstring-parser", "typeguard",
+)  # fmt: skip
 # dm_control is large; OGBench's manipulation environments use these folders only.
 DM_CONTROL = {"mjcf", "mujoco", "rl", "utils", "autowrap", "_render"}
 

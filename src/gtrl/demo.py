@@ -19,11 +19,11 @@ from gtrl.tasks import find_task
 TASK = "pointmaze-mini-navigate"
 METHODS = ("gtrl", "trl")
 SEEDS = 3
-STEPS = 6000
+STEPS = 5000
 EPISODES = 20
 # Small and quick to learn: narrow networks, small batches, large steps. The same for both methods.
-METHOD_FIELDS: dict[str, Any] = {"hidden": (64, 64, 64), "target_rate": 0.05}
-TRAINING_FIELDS: dict[str, Any] = {"batch_size": 256, "learning_rate": 1e-3, "log_every": 500}
+METHOD_FIELDS: dict[str, Any] = {"hidden": (64, 64, 64), "target_rate": 0.1}
+TRAINING_FIELDS: dict[str, Any] = {"batch_size": 256, "learning_rate": 2e-3, "log_every": 500}
 PICTURED_GOAL = 2
 
 
@@ -67,8 +67,9 @@ def comparison(rows: Sequence[dict[str, Any]], episodes: int) -> Any:
     lines = []
     for method in METHODS:
         mine = [row for row in rows if row["algorithm"] == method]
-        for seed in sorted({row["seed"] for row in mine}):
-            lines.append([method.upper(), seed, *_percent([row for row in mine if row["seed"] == seed], goals)])
+        seeds = sorted({row["seed"] for row in mine})
+        of_seed = {seed: [row for row in mine if row["seed"] == seed] for seed in seeds}
+        lines += [[method.upper(), seed, *_percent(of_seed[seed], goals)] for seed in seeds]
         lines.append([method.upper(), "mean", *_percent(mine, goals)])
     title = f"success in %, {episodes} episodes a goal and seed"
     return console.table(title, ["method", "seed", *goals, "overall"], lines)

@@ -47,7 +47,7 @@ def _make_mini_maze(task: Task) -> Any:
     class MiniMaze(base):
         def update_tree(self, tree: Any) -> None:
             self.maze_map = (symbols == "#").astype(int)
-            self._teleport_info = {"teleport_radius": 1}
+            self._teleport_info: dict[str, Any] = {"teleport_radius": 1}
             for name, symbol in (("in", "T"), ("out", "x")):
                 cells = [(int(i), int(j)) for i, j in np.argwhere(symbols == symbol)]
                 self._teleport_info[f"teleport_{name}_ijs"] = cells
@@ -73,6 +73,9 @@ def _temporary_files_in(folder: str) -> Iterator[None]:
         tempfile.tempdir = before
 
 
+_global: Any = np.random  # its stubs do not know of the generator behind the global functions
+
+
 class Isolated:
     """An environment whose episodes depend on their seed alone.
 
@@ -87,12 +90,12 @@ class Isolated:
 
     @contextlib.contextmanager
     def own_randomness(self) -> Iterator[None]:
-        before = np.random.get_bit_generator()
-        np.random.set_bit_generator(self._generator)
+        before = _global.get_bit_generator()
+        _global.set_bit_generator(self._generator)
         try:
             yield
         finally:
-            np.random.set_bit_generator(before)
+            _global.set_bit_generator(before)
 
     def reset(self, seed: np.random.SeedSequence, options: dict[str, Any]) -> tuple[np.ndarray, dict[str, Any]]:
         for_global, for_env, for_actions = (int(word) for word in seed.generate_state(3))

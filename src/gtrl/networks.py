@@ -1,5 +1,6 @@
 """Networks: Equinox modules that hold arrays only. Their forward pass is `gtrl.mlp.forward`."""
 
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import equinox as eqx
@@ -21,14 +22,20 @@ class Spec(NamedTuple):
 
 
 def init_mlp(key: Array, sizes: tuple[int, ...], last_scale: float = 1.0) -> tuple[mlp.Layer, ...]:
-    """Fan-average uniform weights (variance times `last_scale` in the last layer), zero biases."""
+    """Fan-average uniform weights (variance times `last_scale` in the last layer), zero biases.
+
+    One draw for all layers: XLA compiles every use of the generator anew, and slowly.
+    """
+    shapes = list(pairwise(sizes))
+    counts = [fan_in * fan_out for fan_in, fan_out in shapes]
+    uniform = jax.random.uniform(key, (sum(counts),), minval=-1.0, maxval=1.0)
     layers = []
-    for depth, (fan_in, fan_out) in enumerate(zip(sizes, sizes[1:], strict=False)):
-        last = depth == len(sizes) - 2
-        limit = (6.0 * (last_scale if last else 1.0) / (fan_in + fan_out)) ** 0.5
-        weight = jax.random.uniform(jax.random.fold_in(key, depth), (fan_in, fan_out), minval=-limit, maxval=limit)
-        norm = (None, None) if last else (jnp.ones(fan_out), jnp.zeros(fan_out))
-        layers.append(mlp.Layer(weight, jnp.zeros(fan_out), *norm))
+    for depth, (shape, start) in enumerate(zip(shapes, accumulate(counts, initial=0), strict=False)):
+        last = depth == len(shapes) - 1
+        limit = (6.0 * (last_scale if last else 1.0) / sum(shape)) ** 0.5
+        weight = limit * uniform[start : start + counts[depth]].reshape(shape)
+        norm = (None, None) if last else (jnp.ones(shape[1]), jnp.zeros(shape[1]))
+        layers.append(mlp.Layer(weight, jnp.zeros(shape[1]), *norm))
     return tuple(layers)
 
 

@@ -57,7 +57,7 @@ def select_target(y_dc: Array, y_td: Array, m: Array, selection: Selection) -> A
 
 
 def hindsight_weight(q: Array, y_td: Array, m: Array, clip: float) -> Array:
-    """h = Q(s, a, g) / y_TD where m = 1, clipped to [1/(1+c), 1+c], then mean 1 over those rows. Equation 9.
+    """H = Q(s, a, g) / y_TD where m = 1, clipped to [1/(1+c), 1+c], then mean 1 over those rows. Equation 9.
 
     Each ensemble member is normalised by itself. Rows with m = 0 keep 1.
     """
@@ -67,7 +67,7 @@ def hindsight_weight(q: Array, y_td: Array, m: Array, clip: float) -> Array:
 
 
 def distance_weight(log_q: Array, gamma: float, lambda_: float) -> Array:
-    """rho = (1 + log_gamma Q)^(-lambda): more weight on short segments. Below equation 5."""
+    """Rho = (1 + log_gamma Q)^(-lambda): more weight on short segments. Below equation 5."""
     return (1 + log_q / jnp.log(gamma)) ** -lambda_
 
 

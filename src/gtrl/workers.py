@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import as_completed
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from loky import ProcessPoolExecutor
 
@@ -12,7 +12,7 @@ Result = TypeVar("Result")
 
 # One thread of linear algebra each: the processes are the parallelism, and a product's bits must not
 # depend on how it was split over threads.
-ENVIRONMENT = {name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+ENVIRONMENT = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 def default_workers() -> int:
@@ -31,7 +31,7 @@ def spread(
     workers = max(1, min(workers or default_workers(), len(jobs)))
     pool = ProcessPoolExecutor(max_workers=workers, env=ENVIRONMENT)
     try:
-        futures = {pool.submit(function, job): index for index, job in enumerate(jobs)}
+        futures: dict[Any, int] = {pool.submit(function, job): index for index, job in enumerate(jobs)}
         for future in as_completed(futures):
             yield futures.pop(future), future.result()
     finally:

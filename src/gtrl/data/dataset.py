@@ -49,9 +49,7 @@ class Data:
     digest: str = ""
 
 
-def make_dataset(
-    observations: Any, actions: Any, terminals: Any, goals: Any = None, identity: Any = None
-) -> Dataset:
+def make_dataset(observations: Any, actions: Any, terminals: Any, goals: Any = None, identity: Any = None) -> Dataset:
     """A dataset from plain arrays; goals are whole states unless given. Checks what it is given."""
     arrays = {"observations": observations, "actions": actions, "terminals": terminals}
     arrays = {key: np.asarray(value) for key, value in arrays.items()}

@@ -39,28 +39,38 @@ class Batch(NamedTuple):
     goal_is_after_subgoal: Array  # bool, g = s_{k+1}
 
 
-def sample_goals(
-    key: Array, row: Array, end: Array, rows: int, mixture: Goals, geometric: bool, gamma: float
-) -> Array:
+# Random words are drawn in blocks and turned into numbers here: XLA compiles each use of the generator anew.
+
+
+def unit(bits: Array) -> Array:
+    """Uniform in [0, 1) from 32 random bits, of which a float32 holds 24."""
+    return (bits >> 8).astype(jnp.float32) * 2.0**-24
+
+
+def below(bits: Array, count: Array | int) -> Array:
+    """Uniform on {0, ..., count - 1} from 32 random bits; no chance is off by more than count / 2^32 of itself."""
+    return (bits % jnp.asarray(count, jnp.uint32)).astype(jnp.int32)
+
+
+def sample_goals(key: Array, row: Array, end: Array, rows: int, mixture: Goals, geometric: bool, gamma: float) -> Array:
     """Row indices of goals for states at `row` whose trajectories end at `end`.
 
     With probability `mixture` = (current, trajectory, random): the state itself; a later state of its
     trajectory, at an offset that is Geometric(1 - gamma) and clipped at the end, or uniform over what is
     left; any row of the dataset.
     """
-    choice_key, offset_key, random_key = jax.random.split(key, 3)
+    choice, step, anywhere = jax.random.bits(key, (3, *row.shape))
     remaining = end - row  # at least 1: `row` is a transition
     if geometric:
         # P(offset > t) = gamma^t. The inverse of the distribution function at a uniform u in (0, 1].
-        u = 1.0 - jax.random.uniform(offset_key, row.shape)
+        u = 1.0 - unit(step)
         offset = 1 + jnp.floor(jnp.log(u) / jnp.log(gamma)).astype(row.dtype)
         offset = jnp.minimum(offset, remaining)
     else:
-        offset = jax.random.randint(offset_key, row.shape, 1, remaining + 1, row.dtype)
-    anywhere = jax.random.randint(random_key, row.shape, 0, rows, row.dtype)
+        offset = 1 + below(step, remaining)
     current, trajectory, _ = mixture
-    u = jax.random.uniform(choice_key, row.shape)
-    return jnp.where(u < current, row, jnp.where(u < current + trajectory, row + offset, anywhere))
+    u = unit(choice)
+    return jnp.where(u < current, row, jnp.where(u < current + trajectory, row + offset, below(anywhere, rows)))
 
 
 def sample_batch(
@@ -75,15 +85,15 @@ def sample_batch(
     actor_geometric: bool = False,
 ) -> Batch:
     """Draw a batch. Pure and jittable; `dataset` is an argument, never a constant of the program."""
-    row_key, value_key, actor_key, subgoal_key = jax.random.split(key, 4)
+    key, value_key, actor_key = jax.random.split(key, 3)
+    pick, between = jax.random.bits(key, (2, size))
     rows = dataset.observations.shape[0]
-    pick = jax.random.randint(row_key, (size,), 0, dataset.transitions.shape[0])
-    i = dataset.transitions[pick]
+    i = dataset.transitions[below(pick, dataset.transitions.shape[0])]
     end = dataset.ends[i]
     j = sample_goals(value_key, i, end, rows, value_goals, value_geometric, gamma)
     actor_j = sample_goals(actor_key, i, end, rows, actor_goals, actor_geometric, gamma)
     decomposable = (j > i) & (j <= end)
-    k = jax.random.randint(subgoal_key, i.shape, i, jnp.where(decomposable, j, i + 1), i.dtype)
+    k = i + below(between, jnp.where(decomposable, j - i, 1))
 
     state = dataset.identity
     return Batch(

@@ -43,9 +43,7 @@ class Policy:
         return action.reshape(*shape, action.shape[-1])
 
 
-def save_policy(
-    path: Path, layers: Sequence[mlp.Layer], header: dict[str, Any], dtype: str = "float32"
-) -> None:
+def save_policy(path: Path, layers: Sequence[mlp.Layer], header: dict[str, Any], dtype: str = "float32") -> None:
     """Write a policy whole or not at all."""
     arrays = {
         f"{name}{depth}": np.asarray(array, dtype)

@@ -1,10 +1,10 @@
 """Rollouts: five goals times N episodes of a policy, on every core, each episode decided by its own seeds."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -49,10 +49,11 @@ class Job:
     record: int  # record the paths of episodes with a smaller number than this
 
 
-@lru_cache(maxsize=1)
-def _environments(task: Task) -> list[Isolated]:
-    """The environments of this process; made once, and more of them only when a job needs them."""
-    return []
+@lru_cache(maxsize=ROWS)
+def _environment(task: Task, slot: int) -> Isolated:
+    """The environments of this process: made once each, when a job first needs so many."""
+    del slot
+    return Isolated(make_environment(task))
 
 
 class _Slot:
@@ -83,11 +84,9 @@ class _Slot:
 
 def run_episodes(policy: Policy, job: Job) -> list[Outcome]:
     """Run a job's episodes, up to ROWS of them side by side; who runs beside whom changes nothing."""
-    pool = _environments(job.task)
-    while len(pool) < min(ROWS, len(job.episodes)):
-        pool.append(Isolated(make_environment(job.task)))
     waiting = iter(job.episodes)
-    slots = [_Slot(env, episode, job) for env, episode in zip(pool, waiting, strict=False)]
+    first = list(itertools.islice(waiting, ROWS))
+    slots = [_Slot(_environment(job.task, slot), episode, job) for slot, episode in enumerate(first)]
     outcomes = []
     while slots:
         actions = policy(np.stack([slot.observation for slot in slots]), np.stack([slot.goal for slot in slots]))

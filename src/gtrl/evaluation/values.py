@@ -59,4 +59,5 @@ def write_values(run: Run, task: Task, step: int) -> None:
     values = np.full((len(run.seeds), GOALS_PER_TASK, *free.shape), np.nan, np.float32)
     for index, goal in enumerate(goals):
         values[:, index, free] = value(nets, states, np.repeat(goal[None], len(states), 0))
-    np.savez_compressed(run.path / "values.npz", step=step, points=points, values=values, **layout)
+    arrays: dict[str, Any] = {"step": step, "points": points, "values": values, **layout}
+    np.savez_compressed(run.path / "values.npz", **arrays)

@@ -4,6 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patheffects import withStroke
 
 WALL, INK = "#d9d4c7", "#22303c"
 SUCCESS, FAILURE = "#ffffff", "#ff5d3b"
@@ -15,19 +18,15 @@ def maze_picture(out: Path, runs: dict[str, Path], exact: Path, goal: int, rates
 
     `runs` and `rates` are keyed by the method's name; `exact` holds points and values; `goal` is 1 to 5.
     """
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
     maps = {name: np.load(path / "values.npz") for name, path in runs.items()}
     first = next(iter(maps.values()))
-    figure, axes = plt.subplots(2, 2, figsize=(11, 8.6), layout="constrained", facecolor="white")
+    figure = Figure(figsize=(11, 8.4), layout="constrained", facecolor="white")
+    axes = figure.subplots(2, 2)
     flat = list(axes.flat)
     _draw_layout(flat[0], first, goal)
     truth = np.load(exact)
     _draw_values(flat[1], truth["points"], truth["values"], first)
-    flat[1].set_title("V*, exact on a grid of 0.2")
+    flat[1].set_title("V* (exact, on a grid of 0.2)")
     image = None
     for axis, (name, values) in zip(flat[2:], maps.items(), strict=True):
         image = _draw_values(axis, values["points"], values["values"][:, goal - 1].mean(0), values)
@@ -38,8 +37,8 @@ def maze_picture(out: Path, runs: dict[str, Path], exact: Path, goal: int, rates
         figure.colorbar(image, ax=axes, shrink=0.6, label="value of a state for the goal ★", pad=0.02)
     for axis in flat:
         _mark(axis, first, goal)
+    _legend(figure)
     figure.savefig(out, dpi=110)
-    plt.close(figure)
 
 
 def _extent(points: np.ndarray) -> tuple[float, float, float, float]:
@@ -54,21 +53,24 @@ def _extent(points: np.ndarray) -> tuple[float, float, float, float]:
 
 
 def _draw_layout(axis: Any, values: Any, goal: int) -> None:
+    axis.set_facecolor(WALL)
     free = ~np.isnan(values["points"][..., 0])
-    axis.imshow(np.where(free, 1.0, np.nan), extent=_extent(values["points"]), cmap="Greys", vmin=0.9, vmax=9)
-    axis.set_title(f"The maze, evaluation goal {goal}")
-    from matplotlib.lines import Line2D
+    axis.imshow(np.where(free, 0.0, np.nan), extent=_extent(values["points"]), cmap="Greys", vmin=0, vmax=1)
+    axis.set_title(f"The maze and evaluation goal {goal}")
 
-    kinds = (
+
+def _legend(figure: Any) -> None:
+    marks = (
         ("start", "o", INK),
         ("goal", "*", INK),
         ("teleporter", "X", ENTRANCE),
         ("its exits, one at random", "D", EXIT),
     )
-    handles = [Line2D([], [], marker=m, color=c, linestyle="", markersize=9, label=label) for label, m, c in kinds]
-    handles.append(Line2D([], [], color=FAILURE, label="episode that failed"))
-    handles.append(Line2D([], [], color="#9aa5ad", label="episode that arrived (white)"))
-    axis.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, 0.02), ncol=3, frameon=False, fontsize=8)
+    handles = [Line2D([], [], marker=m, color=c, linestyle="", markersize=9, label=label) for label, m, c in marks]
+    lines = (("episode that arrived", SUCCESS), ("episode that failed", FAILURE))
+    outlined = [withStroke(linewidth=3.5, foreground=INK)]
+    handles += [Line2D([], [], color=c, linewidth=1.8, label=label, path_effects=outlined) for label, c in lines]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=9)
 
 
 def _draw_values(axis: Any, points: np.ndarray, values: np.ndarray, layout: Any) -> Any:
@@ -88,7 +90,7 @@ def _draw_rollouts(axis: Any, path: Path, goal: int) -> None:
         xy = recorded["positions"][start : start + length].astype(float)
         jumps = np.flatnonzero(np.abs(np.diff(xy, axis=0)).max(1) > 1.0)  # a teleport is not a line
         xy = np.insert(xy, jumps + 1, np.nan, axis=0)
-        axis.plot(xy[:, 0], xy[:, 1], color=SUCCESS if success else FAILURE, linewidth=1.3, alpha=0.9)
+        axis.plot(xy[:, 0], xy[:, 1], color=SUCCESS if success else FAILURE, linewidth=1.3, alpha=0.9, zorder=3)
 
 
 def _mark(axis: Any, values: Any, goal: int) -> None:

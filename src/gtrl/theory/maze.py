@@ -25,7 +25,7 @@ class Grid(NamedTuple):
 def grid_of(maze_map: np.ndarray, unit: float, offset: float) -> Grid:
     """A grid of spacing `STEP` over the whole maze, cell centres on it."""
     per_cell = round(unit / STEP)
-    rows, columns = ((np.array(maze_map.shape) - 1) * per_cell + 1).tolist()
+    rows, columns = ((cells - 1) * per_cell + 1 for cells in maze_map.shape)
     x, y = np.arange(columns) * STEP - offset, np.arange(rows) * STEP - offset
     points = np.stack(np.meshgrid(x, y), -1)
     free = np.ones((rows, columns), bool)
@@ -39,8 +39,8 @@ def grid_of(maze_map: np.ndarray, unit: float, offset: float) -> Grid:
 def nearest(grid: Grid, xy: np.ndarray) -> tuple[int, int]:
     """The free grid point closest to a position."""
     distance = np.linalg.norm(grid.points - np.asarray(xy), axis=-1)
-    row, column = np.unravel_index(np.argmin(np.where(grid.free, distance, np.inf)), grid.free.shape)
-    return int(row), int(column)
+    row, column = divmod(int(np.argmin(np.where(grid.free, distance, np.inf))), grid.free.shape[1])
+    return row, column
 
 
 def optimal_values(
@@ -52,7 +52,8 @@ def optimal_values(
     captured = np.zeros_like(grid.free)
     for xy in entrances:
         captured |= np.linalg.norm(grid.points - np.asarray(xy), axis=-1) <= CAPTURE
-    value = np.zeros(grid.free.shape)
+    rows, columns = grid.free.shape
+    value = np.zeros((rows, columns))
     value[target] = 1.0
     while True:
         arrival = value.copy()  # the value of stepping onto a point
@@ -60,7 +61,6 @@ def optimal_values(
             arrival[captured] = np.mean([value[point] for point in landing])
         arrival[~grid.free] = 0.0
         padded = np.pad(arrival, 1)
-        rows, columns = value.shape
         shifted = [padded[1 + di : 1 + di + rows, 1 + dj : 1 + dj + columns] for di, dj in MOVES]
         updated = gamma * np.max(shifted, 0)
         updated[target] = 1.0

@@ -50,6 +50,19 @@ class Training:
         chosen = range(every, self.steps, every) if every else [step for step in SCORED_STEPS if step < self.steps]
         return [*chosen, self.steps]
 
+    @property
+    def update(self) -> "Update":
+        return Update(self.batch_size, self.learning_rate, self.precision, self.target_from)
+
+
+class Update(NamedTuple):
+    """What one gradient step depends on: the static part of the compiled programs. See `Training`."""
+
+    batch_size: int
+    learning_rate: float
+    precision: str
+    target_from: str
+
 
 class State(NamedTuple):
     """All that training carries; a leading axis for the seeds once there are several."""
@@ -84,27 +97,27 @@ def _in_precision(tree: Any, precision: str) -> Any:
     return jax.tree.map(lambda leaf: leaf.astype(precision), tree)
 
 
-def loss_of(algorithm: Algorithm, training: Training, nets: Any, target: Any, dataset: Dataset, key: Array):
+def loss_of(algorithm: Algorithm, how: Update, nets: Any, target: Any, dataset: Dataset, key: Array):
     """The method's loss on a fresh batch, networks in the precision asked for."""
     batch_key, loss_key = jax.random.split(key)
-    batch = draw(algorithm, batch_key, dataset, training.batch_size)
-    nets, target = _in_precision((nets, target), training.precision)
+    batch = draw(algorithm, batch_key, dataset, how.batch_size)
+    nets, target = _in_precision((nets, target), how.precision)
     loss, metrics = algorithm.loss(nets, target, batch, loss_key)
     return loss, {"loss": loss, **metrics}
 
 
-@partial(jax.jit, static_argnames=("algorithm", "training", "spec"))
-def init(algorithm: Algorithm, training: Training, spec: Spec, keys: Array, dataset: Dataset) -> State:
+@partial(jax.jit, static_argnames=("algorithm", "how", "spec"))
+def init(algorithm: Algorithm, how: Update, spec: Spec, keys: Array, dataset: Dataset) -> State:
     """Fresh states, one for each seed. Their key is the stream's last, which no step uses."""
 
     def one_seed(key: Array) -> State:
         nets = algorithm.init(jax.random.fold_in(key, 2**32 - 1), spec)
         target = algorithm.targets(nets)
-        shapes = jax.eval_shape(partial(loss_of, algorithm, training), nets, target, dataset, key)[1]
+        shapes = jax.eval_shape(partial(loss_of, algorithm, how), nets, target, dataset, key)[1]
         return State(
             nets=nets,
             target=jax.tree.map(jnp.copy, target),
-            optimizer=optax.adam(training.learning_rate).init(nets),
+            optimizer=optax.adam(how.learning_rate).init(nets),
             step=jnp.zeros((), jnp.uint32),
             sums=jax.tree.map(lambda metric: jnp.zeros(metric.shape), shapes),
         )
@@ -112,14 +125,14 @@ def init(algorithm: Algorithm, training: Training, spec: Spec, keys: Array, data
     return jax.vmap(one_seed)(keys)
 
 
-def update(algorithm: Algorithm, training: Training, dataset: Dataset, key: Array, state: State) -> State:
+def update(algorithm: Algorithm, how: Update, dataset: Dataset, key: Array, state: State) -> State:
     """One gradient step of one seed."""
     step_key = jax.random.fold_in(key, state.step)
-    loss = partial(loss_of, algorithm, training)
+    loss = partial(loss_of, algorithm, how)
     grads, metrics = jax.grad(loss, has_aux=True)(state.nets, state.target, dataset, step_key)
-    changes, optimizer = optax.adam(training.learning_rate).update(grads, state.optimizer)
+    changes, optimizer = optax.adam(how.learning_rate).update(grads, state.optimizer)
     nets = optax.apply_updates(state.nets, changes)
-    source = algorithm.targets(nets if training.target_from == "updated" else state.nets)
+    source = algorithm.targets(nets if how.target_from == "updated" else state.nets)
     return State(
         nets=nets,
         target=optax.incremental_update(source, state.target, algorithm.target_rate),
@@ -129,10 +142,8 @@ def update(algorithm: Algorithm, training: Training, dataset: Dataset, key: Arra
     )
 
 
-@partial(jax.jit, static_argnames=("algorithm", "training"), donate_argnames="states")
-def advance(
-    algorithm: Algorithm, training: Training, states: State, keys: Array, dataset: Dataset, steps: Array
-) -> State:
+@partial(jax.jit, static_argnames=("algorithm", "how"), donate_argnames="states")
+def advance(algorithm: Algorithm, how: Update, states: State, keys: Array, dataset: Dataset, steps: Array) -> State:
     """`steps` gradient steps of every seed in one program.
 
     The number of steps is an ordinary argument: one compilation serves every chunk length, and so no
@@ -140,19 +151,19 @@ def advance(
     """
 
     def one_seed(state: State, key: Array) -> State:
-        body = partial(update, algorithm, training, dataset, key)
+        body = partial(update, algorithm, how, dataset, key)
         return jax.lax.fori_loop(0, steps, lambda _, state: body(state), state)
 
     return jax.vmap(one_seed)(states, keys)
 
 
-@partial(jax.jit, static_argnames=("algorithm", "training"))
-def validate(algorithm: Algorithm, training: Training, states: State, keys: Array, dataset: Dataset) -> dict:
+@partial(jax.jit, static_argnames=("algorithm", "how"))
+def validate(algorithm: Algorithm, how: Update, states: State, keys: Array, dataset: Dataset) -> dict:
     """The same metrics on held-out data, averaged over a few batches; a stream of keys of its own."""
 
     def one_seed(state: State, key: Array) -> dict:
         key = jax.random.fold_in(jax.random.fold_in(key, 2**32 - 2), state.step)
-        metric = lambda key: loss_of(algorithm, training, state.nets, state.target, dataset, key)[1]  # noqa: E731
+        metric = lambda key: loss_of(algorithm, how, state.nets, state.target, dataset, key)[1]  # noqa: E731
         metrics = jax.lax.map(metric, jax.random.split(key, VALIDATION_BATCHES))
         return jax.tree.map(lambda values: values.mean(0), metrics)
 
@@ -181,9 +192,9 @@ def fit(
     keys: Array,
     dataset: Dataset,
     *,
-    on_step: Callable[[int, State], None] = lambda step, states: None,
-    on_log: Callable[[int, dict[str, Array], State], None] = lambda step, metrics, states: None,
-    on_checkpoint: Callable[[int, State], None] = lambda step, states: None,
+    on_step: Callable[[int], None] | None = None,
+    on_log: Callable[[int, dict[str, Array], State], None] | None = None,
+    on_checkpoint: Callable[[int, State], None] | None = None,
     chunk: int | None = None,
 ) -> State:
     """Train from where `states` stand to the last step, calling back on the way."""
@@ -196,16 +207,19 @@ def fit(
         stop = min([next_log, training.steps, *(mark for mark in checkpoints if mark > step)])
         count = min(chunks.steps, stop - step)
         began = time.perf_counter()
-        states = advance(algorithm, training, states, keys, dataset, jnp.asarray(count, jnp.int32))
+        states = advance(algorithm, training.update, states, keys, dataset, jnp.asarray(count, jnp.int32))
         jax.block_until_ready(states.step)
         chunks.took(count, time.perf_counter() - began)
         step += count
-        on_step(step, states)
+        if on_step:
+            on_step(step)
         if step % training.log_every == 0 or step == training.steps:
             metrics = jax.tree.map(lambda total, span=step - start_of_log: total / span, states.sums)
-            on_log(step, metrics, states)
-            states = states._replace(sums=jax.tree.map(jnp.zeros_like, states.sums))
-            start_of_log = step
-        if step in checkpoints:
+            if on_log:
+                on_log(step, metrics, states)
+            if step % training.log_every == 0:  # else it is the end, or a resume will go on with these sums
+                states = states._replace(sums=jax.tree.map(jnp.zeros_like, states.sums))
+                start_of_log = step
+        if step in checkpoints and on_checkpoint:
             on_checkpoint(step, states)
     return states

@@ -56,9 +56,10 @@ def describe(algorithm: Algorithm, training: loop.Training, data: Data, seeds: S
 
 def algorithm_of(run: Run) -> Algorithm:
     """The method of a run, as `config.json` has it."""
-    fields = dict(run.config["algorithm"])
+    fields: dict[str, Any] = dict(run.config["algorithm"])
     kind = find_algorithm(fields.pop("name"))
-    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})
+    tuples: dict[str, Any] = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
+    return kind(**(fields | tuples))
 
 
 def load_state(run: Run, step: int) -> tuple[Algorithm, Any]:
@@ -131,12 +132,12 @@ def train(
 
     keys = loop.seed_keys(seeds)
     spec = data.train.spec
-    states = loop.init(algorithm, training, spec, keys, data.train)
+    states = loop.init(algorithm, training.update, spec, keys, data.train)
     if start:
         states = checkpoint.restore(run.checkpoints, start, states)
 
     def on_log(step: int, metrics: dict[str, Any], states: loop.State) -> None:
-        held_out = loop.validate(algorithm, training, states, keys, data.validation) if data.validation else {}
+        held_out = loop.validate(algorithm, training.update, states, keys, data.validation) if data.validation else {}
         log.logged(step, *jax.device_get((metrics, held_out)))
 
     def on_checkpoint(step: int, states: loop.State) -> None:
@@ -147,7 +148,7 @@ def train(
     with Log(run.path, seeds, start, training.steps, f"{algorithm.title}{where}", show) as log:
         loop.fit(
             algorithm, training, states, keys, data.train,
-            on_step=lambda step, _: log.stepped(step), on_log=on_log, on_checkpoint=on_checkpoint, chunk=chunk,
+            on_step=log.stepped, on_log=on_log, on_checkpoint=on_checkpoint, chunk=chunk,
         )  # fmt: skip
     return run
 
@@ -158,7 +159,10 @@ def _method(algorithm: str | Algorithm, data: Data, fields: dict[str, Any]) -> A
     unknown = sorted(set(fields) - known)
     if unknown:
         raise ConfigError(f"{kind.title} has no field '{unknown[0]}'; it has {', '.join(sorted(known))}.")
-    made = make(algorithm, data.task, **fields) if isinstance(algorithm, str) else dataclasses.replace(algorithm, **fields)
+    if isinstance(algorithm, str):
+        made = make(algorithm, data.task, **fields)
+    else:
+        made = dataclasses.replace(algorithm, **fields)
     spec = data.train.spec
     if getattr(made, "distill", True) is False and spec.goal_dim != spec.observation_dim:
         raise ConfigError("distill is off, but the goals of this data are not whole states.")

@@ -1,0 +1,7 @@
+"""`python -m gtrl`."""
+
+import sys
+
+from gtrl.cli import main
+
+sys.exit(main())

@@ -1,0 +1,271 @@
+"""The command line. Each command is a function whose typed arguments are its flags; JAX loads when one needs it."""
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import tyro
+from tyro.conf import OmitArgPrefixes, Positional
+
+from gtrl import console
+from gtrl.errors import DataError, GtrlError, UnknownNameError
+from gtrl.tasks import EPISODES_PER_GOAL, TASKS, Task, find_task
+
+
+def tasks_command(*, json: bool = False) -> None:
+    """The nineteen tasks of the paper, with their hyperparameters.
+
+    Args:
+        json: Print a list of objects instead of a table.
+    """
+    rows = [task.to_json() for task in TASKS.values()]
+    if json:
+        print_json(rows)
+        return
+    shown = {
+        "task": "name", "group": "group", "transitions": "transitions", "trajectories": "trajectories",
+        "length": "trajectory_length", "obs": "observation_dim", "goal": "goal_dim", "act": "action_dim",
+        "episode": "episode_length", "λ": "lambda", "α": "alpha", "γ": "gamma", "actor goals": "actor_goals",
+    }  # fmt: skip
+    cells = [[_cell(row[key]) for key in shown.values()] for row in rows]
+    title = "value goals are (0, 0.5, 0.5) on every task: (current, trajectory, random)"
+    print_wide(console.table(title, list(shown), cells, text=2))
+
+
+def algorithms_command(*, json: bool = False) -> None:
+    """The methods, their families and their fields.
+
+    Args:
+        json: Print a list of objects, fields and defaults included, instead of a table.
+    """
+    from gtrl.algorithms import ALGORITHMS
+
+    kinds = list(ALGORITHMS.values())
+    if json:
+        print_json(
+            {
+                "name": kind.name,
+                "family": kind.family,
+                "fields": {field.name.rstrip("_"): field.default for field in dataclasses.fields(kind)},
+                "reconstruction": kind.reconstruction,
+                "reference": kind.reference,
+            }
+            for kind in kinds
+        )
+        return
+    rows = [[kind.name, kind.family, kind.idea, kind.reference] for kind in kinds]
+    print_wide(console.table("", ["method", "family", "idea", "reference"], rows, text=4))
+
+
+def collect_command(
+    task: Positional[str],
+    *,
+    episodes: int | None = None,
+    workers: int | None = None,
+    seed: int = 0,
+    out: Path | None = None,
+) -> None:
+    """Collect a point-maze dataset by OGBench's protocol: a training file and, beside it, a validation file.
+
+    Args:
+        task: A point maze: pointmaze-{medium,large,teleport}-{navigate,stitch}.
+        episodes: Training episodes; by default as many as the task's public dataset has.
+        workers: Processes; by default one for each core. The file does not depend on it.
+        seed: Decides the data, to the last bit.
+        out: The file to write; by default in OGBench's cache folder.
+    """
+    from gtrl.data.collect.files import collect, held_out_episodes
+
+    chosen = find_task(task)
+    count = chosen.trajectories if episodes is None else episodes
+    with console.bar(chosen.name, count + held_out_episodes(count), "episodes") as bar:
+        path = collect(chosen, out or cached_file(chosen), episodes=episodes, workers=workers, seed=seed, bar=bar)
+    console.output.print(f"wrote {path} and {path.stem}-val.npz", soft_wrap=True)
+
+
+def check_command(file: Positional[Path], *, task: str | None = None) -> int:
+    """Say what a dataset file holds and what is wrong with it. Exit status 2 where something is.
+
+    Args:
+        file: An npz file in OGBench's format.
+        task: The task it should fit; by default the one it is named after, if any.
+    """
+    from gtrl.data.check import check_file
+
+    report = check_file(file, find_task(task) if task else None)
+    print(f"file         {report.path}")
+    print(f"task         {report.task.name if report.task else 'none: own data'}")
+    print(f"episodes     {report.episodes:,}, of {report.lengths[0]:,} to {report.lengths[1]:,} transitions")
+    print(f"transitions  {report.transitions:,}")
+    for key, shape in report.shapes.items():
+        low_high = ""
+        if key in report.ranges:
+            low, high = (bound.min() if pick else bound.max() for pick, bound in enumerate_bounds(report.ranges[key]))
+            low_high = f"from {low:.4g} to {high:.4g}"
+        print(f"{key:<12} {'×'.join(map(str, shape)):<12} {low_high}")
+    for problem in report.problems:
+        print(f"problem      {problem}")
+    print("this file has problems" if report.problems else "nothing wrong")
+    return 2 if report.problems else 0
+
+
+def enumerate_bounds(bounds: tuple[Any, Any]) -> tuple[tuple[bool, Any], tuple[bool, Any]]:
+    return (True, bounds[0]), (False, bounds[1])
+
+
+def evaluate_command(
+    run: Positional[Path],
+    *,
+    episodes: int = EPISODES_PER_GOAL,
+    step: int | None = None,
+    workers: int | None = None,
+    seed: int = 0,
+) -> None:
+    """Evaluate a run directory or a policy file: five goals, mean action, success as the environment says.
+
+    Args:
+        run: A run directory, or a policy file (policy.npz).
+        episodes: Episodes for each goal.
+        step: The checkpoint; by default those that count for the score (800K, 900K, 1M) and the last.
+        workers: Processes; by default one for each core. The result does not depend on it.
+        seed: Decides the starts and the luck of the episodes.
+    """
+    from gtrl.evaluation.evaluate import evaluate, summary
+
+    rows = evaluate(run, episodes=episodes, step=step, workers=workers, base_seed=seed)
+    console.output.print(summary(rows))
+
+
+def demo_command(*, out: Path | None = None, seed: int = 0, workers: int | None = None) -> None:
+    """A small honest run of everything: collect, train GTRL and TRL, evaluate both, draw a picture.
+
+    Args:
+        out: Where to put it; by default runs/demo/<time>.
+        seed: The base seed: decides the data, the seeds of training and the episodes.
+        workers: Processes for collecting and evaluating; by default one for each core.
+    """
+    from gtrl.demo import demo
+
+    demo(out, seed=seed, workers=workers)
+
+
+def train_command(args: Sequence[str]) -> None:
+    """`gtrl train ALGORITHM ...`: the method and the task are read first, for they decide the defaults."""
+    from gtrl.algorithms import ALGORITHMS, find_algorithm, make
+    from gtrl.data.dataset import load_dataset
+    from gtrl.training.loop import Training
+    from gtrl.training.run import train
+
+    if not args or args[0] in ("-h", "--help"):
+        print("usage: gtrl train ALGORITHM --task TASK [--data FILE] [flags]\n")
+        print(f"ALGORITHM is one of {', '.join(ALGORITHMS)}; 'gtrl train ALGORITHM --help' lists the flags.")
+        return
+    kind = find_algorithm(args[0])
+    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first.add_argument("--task", default=None)
+    named = first.parse_known_args(args[1:])[0].task
+    task = find_task(named) if named else None
+
+    @dataclasses.dataclass(frozen=True)
+    class Train:
+        task: str | None = None  # one of `gtrl tasks`; without one, --data is your own file
+        data: Path | None = None  # a dataset file; by default the task's file in OGBench's cache folder
+        seeds: tuple[int, ...] = (0, 1, 2, 3)  # trained together
+        out: Path | None = None  # the run directory; by default runs/<task>/<algorithm>/<time>
+        resume: bool = False  # continue the run in --out from its last checkpoint
+        training: OmitArgPrefixes[Training] = dataclasses.field(default_factory=Training)
+        algorithm: OmitArgPrefixes[kind] = dataclasses.field(default_factory=lambda: make(kind.name, task))  # pyright: ignore[reportInvalidTypeForm]
+
+    chosen = tyro.cli(Train, args=list(args[1:]), prog=f"gtrl train {kind.name}", description=kind.__doc__)
+    path = chosen.data or (cached_file(task) if task else None)
+    if path is None:
+        raise DataError("say what to train on: --task TASK, --data FILE, or both.")
+    if chosen.data is None and not path.exists():
+        raise DataError(
+            f"there is no data for {named} at {path}: give --data FILE, or collect it with 'gtrl data collect {named}'."
+        )
+    run = train(
+        chosen.algorithm, load_dataset(path, task), out=chosen.out, seeds=chosen.seeds, training=chosen.training,
+        resume=chosen.resume,
+    )  # fmt: skip
+    console.output.print(f"trained: {run.path}", soft_wrap=True)
+    if task:
+        console.output.print(f"next: gtrl evaluate {run.path}", soft_wrap=True)
+
+
+def cached_file(task: Task) -> Path:
+    """Where OGBench keeps a task's training file."""
+    return Path("~/.ogbench/data").expanduser() / f"{task.dataset}.npz"
+
+
+def print_json(rows: Any) -> None:
+    print(json.dumps(list(rows), indent=2))
+
+
+def print_wide(table: Any) -> None:
+    """A table in full, also where the output is not a terminal or a narrow one."""
+    if console.output.width < 160 and not console.output.is_terminal:
+        console.output.width = 160
+    console.output.print(table)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, list):
+        return "(" + ", ".join(f"{item:g}" for item in value) + ")"
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+Command = Callable[..., int | None]
+COMMANDS: dict[str, Command | dict[str, Command]] = {
+    "demo": demo_command,
+    "tasks": tasks_command,
+    "algorithms": algorithms_command,
+    "data": {"collect": collect_command, "check": check_command},
+    "train": train_command,
+    "evaluate": evaluate_command,
+}
+
+
+def usage(prog: str, commands: dict[str, Any]) -> str:
+    lines = [f"usage: {prog} COMMAND ...", ""]
+    for name, command in commands.items():
+        inner = ", ".join(command) if isinstance(command, dict) else (command.__doc__ or "").strip().splitlines()[0]
+        lines.append(f"  {name:<12}{inner}")
+    return "\n".join([*lines, "", f"'{prog} COMMAND --help' tells more."])
+
+
+def dispatch(prog: str, commands: dict[str, Any], args: Sequence[str]) -> int:
+    if not args or args[0] in ("-h", "--help"):
+        print(usage(prog, commands))
+        return 0
+    if args[0] == "--version":
+        from gtrl import __version__
+
+        print(__version__)
+        return 0
+    if args[0] not in commands:
+        raise UnknownNameError("command", args[0], commands)
+    command = commands[args[0]]
+    if isinstance(command, dict):
+        return dispatch(f"{prog} {args[0]}", command, args[1:])
+    if command is train_command:
+        command(args[1:])
+        return 0
+    description = (command.__doc__ or "").split("\n\n")[0].strip()
+    return tyro.cli(command, args=list(args[1:]), prog=f"{prog} {args[0]}", description=description) or 0
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run a command. 0: done; 2: something the user can mend, said in one sentence; 130: interrupted."""
+    try:
+        return dispatch("gtrl", COMMANDS, sys.argv[1:] if args is None else args)
+    except (GtrlError, OSError) as error:
+        print(f"gtrl: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("gtrl: interrupted", file=sys.stderr)
+        return 130

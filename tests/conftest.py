@@ -1,0 +1,51 @@
+"""Shared by the tests: small dataset files, and one tiny trained run for the whole session."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gtrl.runs import Run
+
+MINI = "pointmaze-mini-navigate"
+
+
+@pytest.fixture(scope="session")
+def mini_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve collected episodes of the demo's maze (and one for validation). Not to be changed."""
+    from gtrl.data.collect.files import collect
+
+    return collect(MINI, tmp_path_factory.mktemp("data") / f"{MINI}-v0.npz", episodes=12, workers=1)
+
+
+@pytest.fixture(scope="session")
+def gtrl_run(mini_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """GTRL on it: two seeds, twenty steps, checkpoints and policies at 10 and 20. Copy it before changing it."""
+    import gtrl
+
+    return gtrl.train(
+        "gtrl", gtrl.load_dataset(mini_file, MINI), out=tmp_path_factory.mktemp("runs") / "gtrl", seeds=[0, 3],
+        steps=20, batch_size=32, log_every=10, checkpoint_every=10, hidden=(8,), show=False,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def write_file(tmp_path: Path) -> Callable[..., Path]:
+    """Writes two good point-maze episodes of 4 and 5 rows, with the changes asked for; None leaves an array out."""
+
+    def write(name: str = "data.npz", **changes: Any) -> Path:
+        rng = np.random.default_rng(0)
+        qpos = rng.normal(size=(9, 2)).astype(np.float32)
+        arrays = {
+            "observations": qpos,
+            "actions": rng.uniform(-1, 1, (9, 2)).astype(np.float32),
+            "terminals": np.isin(np.arange(9), [3, 8]),
+            "qpos": qpos,
+            "qvel": np.zeros_like(qpos),
+        } | changes
+        np.savez(tmp_path / name, **{key: value for key, value in arrays.items() if value is not None})
+        return tmp_path / name
+
+    return write

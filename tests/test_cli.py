@@ -1,0 +1,450 @@
+"""The command line: what it says and leaves behind, and that bad input gets one sentence and changes nothing."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from gtrl import cli
+from gtrl.evaluation.policy import load_policy
+from gtrl.training import loop
+
+MINI = "pointmaze-mini-navigate"
+# One compilation serves every real training here: the same method, sizes and number of seeds.
+TINY = "--steps 20 --batch-size 32 --log-every 10 --checkpoint-every 10 --hidden 8 --seeds 0 3".split()  # noqa: SIM905
+
+Gtrl = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def gtrl(capsys: pytest.CaptureFixture[str]) -> Gtrl:
+    """Runs a command; its exit status, what it printed and what it complained about."""
+
+    def run(*args: Any) -> tuple[int, str, str]:
+        capsys.readouterr()
+        try:
+            status = cli.main([str(arg) for arg in args])
+        except SystemExit as end:  # how tyro ends after a help text or a flag it does not know
+            status = end.code if isinstance(end.code, int) else 1
+        printed = capsys.readouterr()
+        return status, printed.out, printed.err
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def bc_run(mini_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A real run, by the command line. Copy it before changing it."""
+    out = tmp_path_factory.mktemp("runs") / "bc"
+    assert cli.main(["train", "bc", "--task", MINI, "--data", str(mini_file), "--out", str(out), *TINY]) == 0
+    return out
+
+
+@pytest.fixture
+def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything around training as it is, but no step is taken."""
+    monkeypatch.setattr(loop, "init", lambda *_: None)
+    monkeypatch.setattr(loop, "fit", lambda *_, **__: None)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def assert_one_sentence(result: tuple[int, str, str], said: str) -> None:
+    status, output, complaint = result
+    assert (status, output) == (2, "")
+    assert complaint.startswith("gtrl: ")
+    assert complaint.count("\n") == 1, complaint
+    assert complaint.endswith((".\n", "?\n"))
+    assert said in complaint
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+# --- a run directory ---
+
+
+def test_training_leaves_a_run_directory(bc_run: Path, mini_file: Path) -> None:
+    config = json.loads((bc_run / "config.json").read_text())
+    assert config["task"] == MINI
+    assert config["seeds"] == [0, 3]
+    assert config["algorithm"]["name"] == "bc"
+    assert config["algorithm"]["hidden"] == [8]
+    assert config["training"] == {
+        "steps": 20, "batch_size": 32, "learning_rate": 3e-4, "precision": "float32", "target_from": "updated",
+        "log_every": 10, "checkpoint_every": 10,
+    }  # fmt: skip
+    assert {"python", "jax", "numpy"} <= set(config["versions"])
+    assert config["gtrl"]
+    assert config["device"]
+    data = config["data"]
+    assert data["source"] == str(mini_file)
+    assert len(data["digest"]) == 64
+    assert data["rows"] == len(np.load(mini_file)["terminals"])
+    assert data["transitions"] == (~np.load(mini_file)["terminals"]).sum()
+    assert data["validation_rows"] > 0
+    assert sorted(path.name for path in (bc_run / "checkpoints").iterdir()) == ["10", "20"]
+    policies = {str(path.relative_to(bc_run / "policies")) for path in (bc_run / "policies").rglob("*.npz")}
+    assert policies == {f"step-{step}/seed-{seed}.npz" for step in (10, 20) for seed in (0, 3)}
+    header = load_policy(bc_run / "policies/step-10/seed-3.npz").header
+    assert (header["algorithm"], header["task"], header["seed"], header["step"]) == ("bc", MINI, 3, 10)
+
+
+def test_metrics_and_timing(bc_run: Path) -> None:
+    rows = lines(bc_run / "metrics.jsonl")
+    assert [(row["step"], row["seed"]) for row in rows] == [(10, 0), (10, 3), (20, 0), (20, 3)]
+    for row in rows:
+        # Wall-clock values would make two equal runs differ; they are in timing.jsonl.
+        assert set(row) == {"step", "seed", "loss", "actor_loss", "validation/loss", "validation/actor_loss"}
+        assert np.isfinite(list(row.values())).all()
+    timing = lines(bc_run / "timing.jsonl")
+    assert [row["step"] for row in timing] == [10, 20]
+    assert all(set(row) == {"step", "time", "steps_per_second"} and row["steps_per_second"] > 0 for row in timing)
+
+
+def test_tensorboard_reads_its_events(bc_run: Path) -> None:
+    events = EventAccumulator(str(bc_run)).Reload()
+    rows = lines(bc_run / "metrics.jsonl")
+    for seed in (0, 3):
+        for name in ("loss", "validation/actor_loss"):
+            scalars = events.Scalars(f"seed-{seed}/{name}")
+            assert [scalar.step for scalar in scalars] == [10, 20]
+            expected = [row[name] for row in rows if row["seed"] == seed]
+            np.testing.assert_allclose([scalar.value for scalar in scalars], expected, rtol=1e-6)
+    assert [scalar.step for scalar in events.Scalars("steps_per_second")] == [10, 20]
+
+
+def test_evaluating_a_run(gtrl: Gtrl, bc_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(bc_run, run)
+    status, output, _ = gtrl("evaluate", run, "--episodes", 1, "--workers", 2)
+    assert status == 0
+    assert f"BC on {MINI}" in output
+    assert all(word in output for word in ("task1", "task5", "overall"))
+    table = (run / "eval.csv").read_text().splitlines()
+    assert table[0] == "algorithm,task,seed,step,goal,episodes,successes"
+    assert len(table) == 1 + 2 * 5
+    new = set(contents(run)) - set(contents(bc_run))
+    assert new == {"eval.csv", "rollouts.npz"}  # BC has no values
+
+
+# --- resuming ---
+
+
+def resume(gtrl: Gtrl, data: Path, out: Path, *flags: Any) -> tuple[int, str, str]:
+    return gtrl("train", "bc", "--task", MINI, "--data", data, "--out", out, *TINY, "--resume", *flags)
+
+
+def lasting(run: Path) -> dict[str, bytes]:
+    """What two runs of the same config have in common, bit for bit."""
+    kept = {"metrics.jsonl", "config.json"}
+    return {name: content for name, content in contents(run).items() if name in kept or name.startswith("policies")}
+
+
+def test_resume_goes_on_bit_for_bit(gtrl: Gtrl, bc_run: Path, mini_file: Path, tmp_path: Path) -> None:
+    afresh = tmp_path / "afresh"
+    assert resume(gtrl, mini_file, afresh)[0] == 0  # there is nothing yet: an ordinary start
+    assert lasting(afresh) == lasting(bc_run)
+    # As if it had been stopped after step 10, in the middle of a line.
+    shutil.rmtree(afresh / "checkpoints/20")
+    shutil.rmtree(afresh / "policies/step-20")
+    with (afresh / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 15, "se')
+    assert resume(gtrl, mini_file, afresh)[0] == 0
+    assert lasting(afresh) == lasting(bc_run)
+    # Nothing is left to do.
+    assert resume(gtrl, mini_file, afresh)[0] == 0
+    assert lasting(afresh) == lasting(bc_run)
+
+
+@pytest.mark.usefixtures("no_training")  # to be quick where the refusal is missing
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--gamma", 0.5], "algorithm differ"),
+        (["--seeds", 0, 1], "seeds differ"),
+        (["--task", "pointmaze-medium-navigate"], "task"),
+        (["--batch-size", 16], "training"),
+        (["--learning-rate", 0.1], "training"),
+        (["--precision", "bfloat16"], "training"),
+        (["--steps", 10], "trained for 20 steps already"),
+    ],
+)
+def test_resume_refuses_another_config(
+    flags: list[Any], said: str, gtrl: Gtrl, bc_run: Path, mini_file: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(bc_run, run)
+    assert_one_sentence(resume(gtrl, mini_file, run, *flags), said)
+    assert contents(run) == contents(bc_run)
+
+
+def test_resume_refuses_another_method_and_other_data(
+    gtrl: Gtrl, bc_run: Path, mini_file: Path, write_file: Callable[..., Path]
+) -> None:
+    before = contents(bc_run)
+    other = gtrl("train", "trl", "--task", MINI, "--data", mini_file, "--out", bc_run, *TINY, "--resume")
+    assert_one_sentence(other, "algorithm differ")
+    assert_one_sentence(resume(gtrl, write_file(), bc_run), "data differ")
+    assert contents(bc_run) == before
+
+
+# --- what --out may be ---
+
+
+def test_out_that_holds_a_run_is_kept(gtrl: Gtrl, bc_run: Path, mini_file: Path) -> None:
+    before = contents(bc_run)
+    result = gtrl("train", "bc", "--task", MINI, "--data", mini_file, "--out", bc_run, *TINY)
+    assert_one_sentence(result, "holds a run already")
+    assert contents(bc_run) == before
+
+
+def test_out_that_is_something_else_is_kept(gtrl: Gtrl, mini_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("precious")
+    for more in ([], ["--resume"]):
+        result = gtrl("train", "bc", "--task", MINI, "--data", mini_file, "--out", tmp_path, *TINY, *more)
+        assert_one_sentence(result, "is not empty and not a run directory")
+    status, _, complaint = gtrl(
+        "train", "bc", "--task", MINI, "--data", mini_file, "--out", tmp_path / "thesis.tex", *TINY
+    )
+    assert status == 2
+    assert "thesis.tex" in complaint
+    assert contents(tmp_path) == {"thesis.tex": b"precious"}
+
+
+@pytest.mark.usefixtures("no_training")
+def test_out_by_default(gtrl: Gtrl, mini_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    status, output, _ = gtrl("train", "bc", "--task", MINI, "--data", mini_file)
+    assert status == 0
+    (run,) = (tmp_path / "runs" / MINI / "bc").iterdir()
+    assert (run / "config.json").exists()
+    assert str(run.relative_to(tmp_path)) in output
+
+
+# --- defaults and flags ---
+
+
+@pytest.mark.usefixtures("no_training")
+@pytest.mark.parametrize(
+    ("method", "task", "flags", "expected"),
+    [
+        ("gtrl", "pointmaze-teleport-stitch", [], {"lambda_": 0.7, "alpha": 10.0, "gamma": 0.99}),
+        ("gtrl", "pointmaze-large-stitch", [], {"lambda_": 0.7, "alpha": 0.03, "actor_goals": [0, 0.5, 0.5]}),
+        ("trl", "pointmaze-medium-navigate", [], {"lambda_": 0.7, "alpha": 10.0, "value_goals": [0, 1, 0]}),
+        ("trl", "pointmaze-teleport-navigate", [], {"lambda_": 0.1, "alpha": 0.1, "actor_goals": [0, 1, 0]}),
+        ("bc", "pointmaze-large-stitch", [], {"actor_goals": [0, 1, 0], "hidden": [512, 512, 512]}),
+        (
+            "gtrl",
+            "pointmaze-teleport-stitch",
+            ["--lambda", 0.3, "--value-goals", 0, 1, 0, "--no-hindsight", "--hidden", 4, 5],
+            {"lambda_": 0.3, "alpha": 10.0, "value_goals": [0, 1, 0], "hindsight": False, "hidden": [4, 5]},
+        ),
+        ("trl", "pointmaze-medium-navigate", ["--alpha", 2], {"lambda_": 0.7, "alpha": 2, "gamma": 0.99}),
+    ],
+)
+def test_defaults_of_method_and_task_with_flags_on_top(
+    method: str, task: str, flags: list[Any], expected: dict[str, Any], gtrl: Gtrl, mini_file: Path, tmp_path: Path
+) -> None:
+    # Point mazes are all of the same dimensions, so one file serves.
+    status, _, _ = gtrl("train", method, "--task", task, "--data", mini_file, "--out", tmp_path / "run", *flags)
+    assert status == 0
+    config = json.loads((tmp_path / "run/config.json").read_text())
+    assert config["task"] == task
+    assert {name: config["algorithm"][name] for name in expected} == expected
+    assert config["seeds"] == [0, 1, 2, 3]
+    assert config["training"]["steps"] == 1_000_000
+
+
+@pytest.mark.usefixtures("no_training")
+def test_own_data_without_a_task(gtrl: Gtrl, write_file: Callable[..., Path], tmp_path: Path) -> None:
+    status, _, _ = gtrl("train", "gtrl", "--data", write_file(qpos=None, qvel=None), "--out", tmp_path / "run")
+    assert status == 0
+    assert json.loads((tmp_path / "run/config.json").read_text())["task"] is None
+
+
+# --- mistakes ---
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("trian", "unknown command 'trian': did you mean 'train'?"),
+        ("data chek", "unknown command 'chek': did you mean 'check'?"),
+        ("train gtrll --task scene-play", "unknown method 'gtrll': did you mean 'gtrl'?"),
+        ("train gtrl --task pointmaze-teleport-navigte", "did you mean 'pointmaze-teleport-navigate'?"),
+        ("data collect pointmaze-teleport-navigte", "did you mean 'pointmaze-teleport-navigate'?"),
+        ("data check nowhere.npz --task scene", "did you mean 'scene-play'?"),
+        ("data check nowhere.npz", "there is no file nowhere.npz."),
+        ("train bc --data nowhere.npz", "there is no file nowhere.npz."),
+        ("train bc", "say what to train on"),
+        ("train bc --task scene-play", "collect it with 'gtrl data collect scene-play'"),
+        ("evaluate nowhere", "nowhere is not a run directory"),
+        ("evaluate nowhere.npz", "there is no policy file nowhere.npz"),
+        ("data collect scene-play --episodes 1 --out a.npz", "cannot be collected yet"),
+        (f"data collect {MINI} --episodes 0 --out a.npz", "episodes is 0"),
+    ],
+)
+def test_mistakes_get_one_sentence(
+    command: str, said: str, gtrl: Gtrl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))  # where OGBench's cache would be
+    assert_one_sentence(gtrl(*command.split()), said)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ("--gamma 1.5", "gamma is 1.5"),
+        ("--gamma 0", "gamma is 0"),
+        ("--lambda -1", "lambda is -1"),
+        ("--alpha nan", "alpha is nan"),
+        ("--steps 0", "steps is 0"),
+        ("--batch-size 0", "batch_size is 0"),
+        ("--learning-rate -0.1", "learning_rate is -0.1"),
+        ("--value-goals 0 1 1", "that sum to 1"),
+        ("--actor-goals 0.5 0.2 0.2", "that sum to 1"),
+        ("--value-goals -1 1 1", "three probabilities"),
+        ("--hidden 0", "hidden is (0,)"),
+        ("--target-rate 2", "target_rate is 2"),
+        ("--seeds 0 0", "seeds are [0, 0]"),
+        ("--seeds -1", "seeds are [-1]"),
+        ("--seeds 4294967296", "seeds are [4294967296]"),  # one more than a stream of keys can be named by
+    ],
+)
+def test_values_out_of_range(flags: str, said: str, gtrl: Gtrl, mini_file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    result = gtrl("train", "gtrl", "--task", MINI, "--data", mini_file, "--out", out, *flags.split())
+    assert_one_sentence(result, said)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("train bc --gama 0.5", "--gamma"),  # the nearest flag is named
+        ("train bc --gamma high", "high"),
+        ("train bc --task", "--task"),
+        ("evaluate", "run directory"),
+        ("tasks --jsn", "--json"),
+    ],
+)
+def test_flags_that_do_not_exist(command: str, said: str, gtrl: Gtrl) -> None:
+    status, output, complaint = gtrl(*command.split())
+    assert (status, output) == (2, "")
+    assert said in complaint
+    assert "Traceback" not in complaint
+    assert complaint.count("usage: ") == complaint.count("usage: gtrl")  # not the name of some Python file
+
+
+BAD_DATA = {
+    "NaN": ({"observations": np.full((9, 2), np.nan)}, "holds NaN"),
+    "lengths": ({"actions": np.zeros((8, 2))}, "differ in length"),
+    "no terminal": ({"terminals": np.zeros(9, bool)}, "no row is marked as the last of its episode"),
+    "dimensions": ({"observations": np.zeros((9, 3))}, f"observations have 3 dimensions where {MINI} has 2"),
+    "missing key": ({"actions": None}, "it has no array 'actions'"),
+}
+
+
+@pytest.mark.parametrize(("changes", "said"), BAD_DATA.values(), ids=BAD_DATA)
+def test_bad_data(
+    changes: dict[str, Any], said: str, gtrl: Gtrl, write_file: Callable[..., Path], tmp_path: Path
+) -> None:
+    path = write_file(**changes)
+    before = contents(tmp_path)
+    assert_one_sentence(gtrl("train", "bc", "--task", MINI, "--data", path, "--out", tmp_path / "run"), said)
+    assert contents(tmp_path) == before
+    status, output, complaint = gtrl("data", "check", path, "--task", MINI)
+    assert (status, complaint) == (2, "")
+    assert said in output
+    assert "this file has problems" in output
+
+
+def test_truncated_data(gtrl: Gtrl, write_file: Callable[..., Path], tmp_path: Path) -> None:
+    path = write_file()
+    path.write_bytes(path.read_bytes()[:-200])
+    for command in (["train", "bc", "--task", MINI, "--out", tmp_path / "run", "--data"], ["data", "check"]):
+        assert_one_sentence(gtrl(*command, path), "it may be truncated")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_interrupt(gtrl: Gtrl, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(cli.COMMANDS, "tasks", interrupted)
+    assert gtrl("tasks") == (130, "", "gtrl: interrupted\n")
+
+
+# --- the other commands ---
+
+
+def test_data_check(gtrl: Gtrl, mini_file: Path) -> None:
+    status, output, complaint = gtrl("data", "check", mini_file)
+    assert (status, complaint) == (0, "")
+    rows = len(np.load(mini_file)["terminals"])
+    for said in (MINI, "episodes     12,", f"{rows - 12:,}", f"{rows}×2", "nothing wrong"):
+        assert said in output
+
+
+def test_data_collect(gtrl: Gtrl, tmp_path: Path) -> None:
+    command = ("data", "collect", MINI, "--episodes", 1, "--workers", 1, "--seed", 3, "--out", tmp_path / "a.npz")
+    status, output, _ = gtrl(*command)
+    assert status == 0
+    assert str(tmp_path / "a.npz") in output
+    written = contents(tmp_path)
+    assert set(written) == {"a.npz", "a-val.npz"}
+    status, _, complaint = gtrl(*command)
+    assert status == 2
+    assert "exists already" in complaint
+    assert contents(tmp_path) == written
+
+
+def test_algorithms(gtrl: Gtrl) -> None:
+    rows = {row["name"]: row for row in json.loads(gtrl("algorithms", "--json")[1])}
+    assert {"gtrl", "trl", "bc"} <= set(rows)
+    assert all(set(row) == {"name", "family", "fields", "reconstruction", "reference"} for row in rows.values())
+    assert rows["gtrl"]["fields"]["kappa"] == 0.7
+    assert "lambda" in rows["gtrl"]["fields"]  # as its flag is spelled
+    assert rows["trl"]["fields"]["value_goals"] == [0, 1, 0]
+    status, table, _ = gtrl("algorithms")
+    assert status == 0
+    for row in rows.values():
+        assert f" {row['name']} " in table
+        assert row["reference"] in table
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("", "evaluate"),
+        ("--help", "evaluate"),
+        ("data", "collect"),
+        ("data --help", "check"),
+        ("data check --help", "--task"),
+        ("data collect --help", "--episodes"),
+        ("train", "gtrl, trl, bc"),
+        ("train --help", "gtrl, trl, bc"),
+        ("train gtrl --help", "--lambda"),
+        ("train gtrl --task pointmaze-teleport-stitch --help", "10.0"),  # the task's own alpha
+        ("evaluate --help", "--episodes"),
+        ("tasks --help", "--json"),
+        ("algorithms --help", "--json"),
+        ("demo --help", "--seed"),
+    ],
+)
+def test_help(command: str, said: str, gtrl: Gtrl) -> None:
+    status, output, complaint = gtrl(*command.split())
+    assert (status, complaint) == (0, "")
+    assert "usage: gtrl" in output
+    assert said in output

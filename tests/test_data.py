@@ -1,0 +1,261 @@
+"""Dataset files: what is read from them, what is reported about them, what is refused."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import ogbench
+import pytest
+from ogbench.relabel_utils import add_oracle_reps
+
+from gtrl.data.check import check_file
+from gtrl.data.dataset import Data, load_dataset, make_dataset
+from gtrl.errors import DataError
+from gtrl.tasks import TASKS, find_task
+
+Write = Callable[..., Path]
+MINI = "pointmaze-mini-navigate"
+
+
+def arrays_of(data: Data) -> dict[str, np.ndarray]:
+    return {key: np.asarray(value) for key, value in data.train._asdict().items()}
+
+
+def is_one_sentence(text: str) -> bool:
+    """A single line and a single full stop, at its end; stops inside names and numbers do not count."""
+    return "\n" not in text and len(re.findall(r"[.?!](?=\s|\)|$)", text)) == 1 and text.endswith((".", "?"))
+
+
+# --- reading ---
+
+
+def test_rows_of_a_file(write_file: Write) -> None:
+    actions = np.array([[1, -1], [0.5, 2e-6], [0.999995, 0], *[[0, 0]] * 6], np.float32)
+    path = write_file(actions=actions)
+    raw = np.load(path)
+    found = arrays_of(load_dataset(path, MINI))
+    np.testing.assert_array_equal(found["observations"], raw["observations"])
+    np.testing.assert_array_equal(found["goals"], raw["qpos"])
+    np.testing.assert_array_equal(found["ends"], [3, 3, 3, 3, 8, 8, 8, 8, 8])
+    np.testing.assert_array_equal(found["transitions"], [0, 1, 2, 4, 5, 6, 7])  # never an episode's last row
+    np.testing.assert_array_equal(found["identity"], np.arange(9))
+    limit = np.float32(1 - 1e-5)
+    np.testing.assert_array_equal(found["actions"], np.clip(actions, -limit, limit))
+    assert np.abs(found["actions"]).max() == limit
+
+
+def test_transitions_are_ogbenchs_own(mini_file: Path) -> None:
+    """OGBench's reader builds (s, a, s') by its own rule from the same file."""
+    theirs = ogbench.load_dataset(mini_file, add_info=True)
+    ours = arrays_of(load_dataset(mini_file, MINI))
+    rows = ours["transitions"]
+    np.testing.assert_array_equal(theirs["observations"], ours["observations"][rows])
+    np.testing.assert_array_equal(theirs["next_observations"], ours["observations"][rows + 1])
+    np.testing.assert_array_equal(theirs["terminals"] == 1, ours["ends"][rows] == rows + 1)
+    np.testing.assert_allclose(theirs["actions"], ours["actions"][rows], atol=1.1e-5)
+    add_oracle_reps(MINI, None, theirs)
+    np.testing.assert_array_equal(theirs["oracle_reps"], ours["goals"][rows])
+    assert {"qpos", "qvel"} <= set(theirs)
+
+
+# task: numbers in the simulator's qpos, cubes, buttons
+FAMILIES = {
+    "pointmaze-teleport-navigate": (2, 0, 0),
+    "antmaze-large-navigate": (15, 0, 0),
+    "humanoidmaze-large-stitch": (28, 0, 0),
+    "antsoccer-arena-navigate": (22, 0, 0),
+    "cube-single-play": (21, 1, 0),
+    "cube-double-play": (28, 2, 0),
+    "scene-play": (25, 1, 2),
+    "puzzle-3x3-play": (23, 0, 9),
+    "puzzle-4x4-play": (30, 0, 16),
+}
+
+
+def data_for(name: str) -> dict[str, np.ndarray]:
+    """Random rows of a task's shape."""
+    task, (width, _, buttons) = TASKS[name], FAMILIES[name]
+    rng = np.random.default_rng(1)
+    arrays = {
+        "observations": rng.normal(size=(9, task.observation_dim)),
+        "actions": rng.uniform(-1, 1, (9, task.action_dim)),
+        "qpos": rng.normal(size=(9, width)),
+        "qvel": np.zeros((9, width)),
+    }
+    return arrays | ({"button_states": rng.integers(0, 2, (9, buttons))} if buttons else {})
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_goals_are_ogbenchs_oracle_representations(name: str, write_file: Write) -> None:
+    arrays = data_for(name)
+    found = arrays_of(load_dataset(write_file(**arrays), name))["goals"]
+    _, cubes, buttons = FAMILIES[name]
+    env = SimpleNamespace(unwrapped=SimpleNamespace(_num_cubes=cubes, _num_buttons=buttons))
+    theirs = dict(arrays)
+    add_oracle_reps(TASKS[name].environment, env, theirs)
+    assert found.shape == (9, TASKS[name].goal_dim)
+    np.testing.assert_allclose(found, theirs["oracle_reps"], rtol=1e-6)
+
+
+def test_validation_file_beside(mini_file: Path, write_file: Write) -> None:
+    data = load_dataset(mini_file, MINI)
+    assert data.validation is not None
+    beside = np.load(mini_file.with_name(f"{MINI}-v0-val.npz"))
+    np.testing.assert_array_equal(data.validation.observations, beside["observations"])
+    assert data.task is find_task(MINI)
+    alone = write_file("alone.npz")
+    assert load_dataset(alone, MINI).validation is None
+    digest = load_dataset(alone, MINI).digest
+    write_file("alone-val.npz")
+    assert load_dataset(alone, MINI).digest != digest  # the digest covers both files
+    write_file("alone-val.npz", observations=np.zeros((9, 3)), goals=np.zeros((9, 3)))
+    with pytest.raises(DataError, match=r"alone-val\.npz: its dimensions differ from those of alone\.npz\.$"):
+        load_dataset(alone)
+
+
+def test_own_data_without_a_task(write_file: Write) -> None:
+    whole = load_dataset(write_file(qpos=None, qvel=None))
+    np.testing.assert_array_equal(whole.train.goals, whole.train.observations)
+    assert whole.task is None
+    goals = np.arange(27).reshape(9, 3)
+    own = load_dataset(write_file(goals=goals))
+    np.testing.assert_array_equal(own.train.goals, goals)
+    assert tuple(own.train.spec) == (2, 2, 3)  # observation, action, goal
+
+
+def test_own_arrays() -> None:
+    rows, terminals = np.zeros((3, 2)), np.array([0, 0, 1])  # terminals as numbers are fine
+    np.testing.assert_array_equal(make_dataset(rows, rows, terminals).transitions, [0, 1])
+    with pytest.raises(DataError, match=r"^the arrays are not a dataset: .*differ in length"):
+        make_dataset(rows, rows[:2], terminals)
+
+
+# --- reporting ---
+
+
+def test_report(write_file: Write) -> None:
+    path = write_file(f"{MINI}-v0.npz")
+    report = check_file(path)
+    assert report.task is find_task(MINI)  # by the file's name
+    assert (report.episodes, report.transitions, report.lengths) == (2, 7, (3, 4))
+    assert report.shapes["observations"] == (9, 2)
+    assert report.problems == []
+    low, high = report.ranges["actions"]
+    actions = np.load(path)["actions"]
+    np.testing.assert_array_equal([low, high], [actions.min(0), actions.max(0)])
+    assert check_file(write_file("mine.npz")).task is None
+    assert check_file(write_file(f"{MINI}-v0-val.npz")).task is find_task(MINI)
+
+
+def test_report_lists_everything_that_is_wrong(write_file: Write) -> None:
+    observations = np.full((9, 3), np.nan)
+    report = check_file(write_file(observations=observations, actions=np.full((9, 2), 3.0)), find_task(MINI))
+    assert len(report.problems) == 3
+    assert "NaN" in report.problems[0]
+    assert "outside -1 to 1" in report.problems[1]
+    assert "3 dimensions" in report.problems[2]
+
+
+# --- refusing ---
+
+NAN_ROW = np.where(np.arange(18).reshape(9, 2) == 5, np.nan, 0)
+# changes to a good file: what the sentence says
+BAD = {
+    "missing key": ({"actions": None}, "it has no array 'actions'"),
+    "NaN": ({"observations": NAN_ROW}, "'observations' holds NaN or infinity in 1 rows, first in row 2"),
+    "NaN in qpos": ({"qpos": NAN_ROW}, "'qpos' holds NaN or infinity"),
+    "infinity": ({"actions": np.full((9, 2), np.inf)}, "'actions' holds NaN or infinity in 9 rows"),
+    "lengths": ({"actions": np.zeros((8, 2))}, "its arrays differ in length .*actions 8"),
+    "no rows": (dict.fromkeys(("observations", "actions", "qpos", "qvel", "terminals"), np.zeros((0, 2))), "no rows"),
+    "flat observations": ({"observations": np.zeros(9)}, r"'observations' has shape \(9,\)"),
+    "flat qpos": ({"qpos": np.zeros(9)}, "qpos"),
+    "two-dimensional terminals": ({"terminals": np.ones((9, 1))}, r"'terminals' has shape \(9, 1\)"),
+    "no terminal": ({"terminals": np.zeros(9, bool)}, "no row is marked as the last of its episode"),
+    "rows after": ({"terminals": np.arange(9) == 6}, "the 2 rows after the last terminal belong to no episode"),
+    "single row": ({"terminals": np.isin(np.arange(9), [3, 4, 8])}, "1 episodes have a single row .*first in row 4"),
+    "actions too large": ({"actions": np.full((9, 2), 1.1)}, "'actions' reach 1.1"),
+    "no actions": ({"actions": np.zeros((9, 0))}, "actions"),
+    "observation dimensions": ({"observations": np.zeros((9, 3))}, "observations have 3 dimensions where .* has 2"),
+    "action dimensions": ({"actions": np.zeros((9, 5))}, f"actions have 5 dimensions where {MINI} has 2"),
+    "goal dimensions": ({"qpos": np.zeros((9, 1))}, f"1 dimensions where {MINI} .* 2"),
+    "no qpos": ({"qpos": None}, f"it has no array 'qpos', from which the goals of {MINI} are taken"),
+    "objects": ({"observations": np.full((9, 2), None)}, "not a readable npz file"),
+    "words": ({"observations": np.full((9, 2), "left")}, "observations"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "said"), BAD.values(), ids=BAD)
+def test_bad_arrays_are_refused_in_one_sentence(changes: dict[str, Any], said: str, write_file: Write) -> None:
+    path = write_file(**changes)
+    with pytest.raises(DataError, match=said) as caught:
+        load_dataset(path, MINI)
+    assert str(path) in str(caught.value)
+    assert is_one_sentence(str(caught.value)), caught.value
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "shape", "said"),
+    [
+        ("cube-double-play", "qpos", (9, 21), "cube-double-play"),  # the data of a single cube
+        ("scene-play", "qpos", (9, 20), "scene-play"),
+        ("scene-play", "button_states", (9,), "button_states|scene-play"),
+        ("puzzle-3x3-play", "button_states", (9, 16), "goals have 16 dimensions where puzzle-3x3-play has 9"),
+        ("puzzle-3x3-play", "button_states", (9,), "button_states|puzzle-3x3-play"),
+        ("puzzle-3x3-play", "button_states", None, "it has no array 'button_states'"),
+        ("antsoccer-arena-navigate", "qpos", (9, 15), "antsoccer-arena-navigate"),
+    ],
+)
+def test_a_state_too_small_for_the_goal(
+    name: str, key: str, shape: tuple[int, ...] | None, said: str, write_file: Write
+) -> None:
+    changed = data_for(name) | {key: None if shape is None else np.zeros(shape, int)}
+    with pytest.raises(DataError, match=said) as caught:
+        load_dataset(write_file(**changed), name)
+    assert is_one_sentence(str(caught.value)), caught.value
+
+
+def truncated(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-200])
+
+
+def garbled(path: Path) -> None:
+    """The directory of the archive is whole, the data in it is not."""
+    content = bytearray(path.read_bytes())
+    content[100:140] = b"?" * 40
+    path.write_bytes(content)
+
+
+def plain_array(path: Path) -> None:
+    with path.open("wb") as file:
+        np.save(file, np.zeros(3))
+
+
+BROKEN: dict[str, Callable[[Path], object]] = {
+    "missing": Path.unlink,
+    "empty": lambda path: path.write_bytes(b""),
+    "truncated": truncated,
+    "garbled": garbled,
+    "text": lambda path: path.write_text("observations,actions\n1,2\n"),
+    "an npy file": plain_array,
+    "a folder": lambda path: (path.unlink(), path.mkdir()),
+}
+
+
+@pytest.mark.parametrize("damage", BROKEN.values(), ids=BROKEN)
+def test_broken_files_are_refused_in_one_sentence(damage: Callable[[Path], object], write_file: Write) -> None:
+    path = write_file()
+    damage(path)
+    for read in (load_dataset, check_file):
+        with pytest.raises(DataError) as caught:
+            read(path)
+        assert str(path) in str(caught.value)
+        assert is_one_sentence(str(caught.value)), caught.value
+
+
+def test_distinct_problems_are_counted(write_file: Write) -> None:
+    path = write_file(observations=np.zeros((9, 3)), actions=np.zeros((9, 3)))
+    with pytest.raises(DataError, match=r"\(and 1 more: see 'gtrl data check'\)\.$"):
+        load_dataset(path, MINI)

@@ -1,0 +1,283 @@
+"""The sampler against exact probabilities, worked out by loops, and against the dataset row by row.
+
+Each row of the datasets here carries its own number, so a batch tells which rows it was made of.
+"""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from gtrl.data.dataset import Dataset, make_dataset
+from gtrl.data.goals import Batch, sample_batch, sample_goals
+from gtrl.tasks import Goals
+
+LENGTHS = (2, 40, 3, 17, 5, 9)
+DRAWS = 200_000  # for a distribution
+ROWS = 2000  # to look at one by one
+OFFSET = 1000  # between a row's number and its oracle goal: the two cannot be mixed up
+TRAJECTORY: Goals = (0.0, 1.0, 0.0)
+RANDOM: Goals = (0.0, 0.0, 1.0)
+MIXED: Goals = (0.2, 0.5, 0.3)
+
+
+def numbered(lengths: tuple[int, ...] = LENGTHS, first: int = 0, identity: Any = None) -> Dataset:
+    """A dataset whose row r has observation (r, .), action r / 1000 and goal r + OFFSET, counted from `first`."""
+    number = first + np.arange(sum(lengths))
+    terminals = np.isin(np.arange(sum(lengths)), np.cumsum(lengths) - 1)
+    observations = np.stack([number, np.zeros(len(number))], -1)
+    return make_dataset(observations, number[:, None] / 1000, terminals, number[:, None] + OFFSET, identity)
+
+
+def ends_of(lengths: tuple[int, ...]) -> list[int]:
+    """The last row of each row's trajectory."""
+    ends: list[int] = []
+    for length in lengths:
+        ends += [len(ends) + length - 1] * length
+    return ends
+
+
+def rows_of(batch: Batch) -> tuple[np.ndarray, ...]:
+    """(i, j, k, the actor's j) of every drawn row."""
+    i, j, k = (np.asarray(part[:, 0], int) for part in (batch.observation, batch.value_goal, batch.subgoal))
+    return i, j, k, np.asarray(batch.actor_goal[:, 0], int) - OFFSET
+
+
+def draw(seed: int, dataset: Dataset, size: int = DRAWS, **fields: Any) -> Batch:
+    fields = {"gamma": 0.9, "value_goals": MIXED, "actor_goals": MIXED, **fields}
+    return sample_batch(jax.random.key(seed), dataset, size, **fields)
+
+
+# --- exact probabilities ---
+
+
+def goal_probabilities(row: int, end: int, rows: int, mixture: Goals, geometric: bool, gamma: float) -> np.ndarray:
+    current, trajectory, anywhere = mixture
+    p = np.full(rows, anywhere / rows)
+    p[row] += current
+    for t in range(1, end - row + 1):
+        if not geometric:
+            offset = 1 / (end - row)
+        elif row + t < end:
+            offset = gamma ** (t - 1) * (1 - gamma)
+        else:
+            offset = gamma ** (t - 1)  # all that would have gone further
+        p[row + t] += trajectory * offset
+    np.testing.assert_allclose(p.sum(), 1)
+    return p
+
+
+def pair_probabilities(lengths: tuple[int, ...], *how: Any) -> np.ndarray:
+    """P(i, j): transitions uniform over the rows that are not a trajectory's last."""
+    ends = ends_of(lengths)
+    transitions = [row for row, end in enumerate(ends) if row < end]
+    table = np.zeros((len(ends), len(ends)))
+    for row in transitions:
+        table[row] = goal_probabilities(row, ends[row], len(ends), *how) / len(transitions)
+    return table
+
+
+def assert_follows(p: np.ndarray, *indices: np.ndarray) -> None:
+    """Chi-square of draws, given as index arrays into the table p; what cannot happen did not."""
+    counts = np.zeros(p.shape)
+    np.add.at(counts, indices, 1)
+    assert counts[p == 0].sum() == 0
+    if (p > 0).sum() == 1:
+        return  # nothing is left to chance
+    expected = p * len(indices[0])
+    rare = expected < 5  # too few for the approximation: one cell together
+    observed, expected = (np.append(table[~rare], table[rare].sum()) for table in (counts, expected))
+    if expected[-1] < 5:
+        observed, expected = observed[:-1], expected[:-1] * observed[:-1].sum() / expected[:-1].sum()
+    assert stats.chisquare(observed, expected).pvalue > 1e-3
+
+
+# --- distributions ---
+
+
+def test_transitions():
+    i = rows_of(draw(0, numbered()))[0]
+    ends = np.array(ends_of(LENGTHS))
+    assert_follows((np.arange(len(ends)) < ends) / (len(ends) - len(LENGTHS)), i)
+
+
+@pytest.mark.parametrize("gamma", [0.5, 0.9, 0.99])
+@pytest.mark.parametrize("geometric", [True, False])
+@pytest.mark.parametrize("mixture", [TRAJECTORY, MIXED])
+def test_goals(mixture, geometric, gamma):
+    """Every pair (state, goal), for the critic and for the actor, each with settings of its own."""
+    other: Goals = (0.5, 0.3, 0.2)
+    batch = draw(
+        1,
+        numbered(),
+        gamma=gamma,
+        value_goals=mixture,
+        value_geometric=geometric,
+        actor_goals=other,
+        actor_geometric=not geometric,
+    )
+    i, j, _, actor_j = rows_of(batch)
+    assert_follows(pair_probabilities(LENGTHS, mixture, geometric, gamma), i, j)
+    assert_follows(pair_probabilities(LENGTHS, other, not geometric, gamma), i, actor_j)
+
+
+@pytest.mark.parametrize("geometric", [True, False])
+@pytest.mark.parametrize(("row", "end"), [(3, 4), (3, 10), (0, 99)])
+def test_goals_of_one_state(row, end, geometric):
+    """`sample_goals` by itself: a trajectory's last step, a short rest and a long one."""
+    where = jnp.full(DRAWS, row), jnp.full(DRAWS, end)
+    j = sample_goals(jax.random.key(2), *where, rows=100, mixture=TRAJECTORY, geometric=geometric, gamma=0.97)
+    assert_follows(goal_probabilities(row, end, 100, TRAJECTORY, geometric, 0.97), np.asarray(j))
+
+
+def test_random_goals_are_any_row():
+    """Rows that are a trajectory's last are goals like all others."""
+    rows = sum(LENGTHS)
+    batch = draw(3, numbered(), value_goals=RANDOM, actor_goals=RANDOM)
+    for j in (rows_of(batch)[1], rows_of(batch)[3]):
+        assert_follows(np.full(rows, 1 / rows), j)
+
+
+def test_subgoals():
+    """Uniform on {i, ..., j - 1} where the goal lies ahead, by the length of the segment."""
+    how = MIXED, True, 0.9
+    pairs, ends = pair_probabilities(LENGTHS, *how), ends_of(LENGTHS)
+    p = np.zeros((max(LENGTHS), max(LENGTHS)))
+    for row, end in enumerate(ends):
+        for goal in range(row + 1, end + 1):
+            length = goal - row
+            p[length, :length] += pairs[row, goal] / length
+    batch = draw(4, numbered())
+    i, j, k, _ = rows_of(batch)
+    m = np.asarray(batch.decomposable)
+    assert_follows(p / p.sum(), (j - i)[m], (k - i)[m])
+    np.testing.assert_array_equal(k[~m], i[~m])
+
+
+def test_joint_distribution():
+    """Goal, sub-goal and the actor's goal depend on each other through the state alone (and k on j)."""
+    lengths = (4, 3)
+    rows, ends = sum(lengths), ends_of(lengths)
+    value, actor = (pair_probabilities(lengths, MIXED, geometric, 0.9) for geometric in (True, False))
+    p = np.zeros((rows,) * 4)
+    for i in range(rows):
+        if i == ends[i]:
+            continue
+        for j in range(rows):
+            subgoals = range(i, j) if i < j <= ends[i] else [i]
+            for k in subgoals:
+                p[i, j, k] = value[i, j] / len(subgoals) * actor[i] / actor[i].sum()
+    assert_follows(p, *rows_of(draw(5, numbered(lengths))))
+
+
+# --- every row drawn ---
+
+
+def in_numpy(batch: Batch) -> Any:
+    return jax.tree.map(np.asarray, batch)
+
+
+@pytest.mark.parametrize("mixture", [TRAJECTORY, RANDOM, MIXED])
+@pytest.mark.parametrize("states", [None, 4])
+def test_rows(mixture, states):
+    """Fields and flags of each row against the dataset; with `states`, rows come back to a few states."""
+    count = sum(LENGTHS)
+    identity = np.arange(count) if states is None else np.random.default_rng(0).integers(0, states, count)
+    data = numbered(identity=None if states is None else identity)
+    batch = draw(6, data, ROWS, value_goals=mixture, actor_goals=TRAJECTORY)
+    ends = ends_of(LENGTHS)
+    b = in_numpy(batch)
+    seen = {"ahead": 0, "here": 0, "behind": 0, "elsewhere": 0}
+    for row, (i, j, k, actor_j) in enumerate(zip(*rows_of(batch), strict=True)):
+        number = {
+            "observation": i,
+            "next_observation": i + 1,
+            "value_goal": j,
+            "subgoal": k,
+            "value_goal_oracle": j + OFFSET,
+            "actor_goal": actor_j + OFFSET,
+            "action": i / 1000,
+            "next_action": (i + 1) / 1000,
+            "subgoal_action": k / 1000,
+        }
+        for name, expected in number.items():
+            assert getattr(b, name)[row, 0] == np.float32(expected), name
+        assert i < ends[i]
+        assert i < actor_j <= ends[i]
+
+        same_trajectory = ends[j] == ends[i]
+        place = ("ahead" if j > i else "here" if j == i else "behind") if same_trajectory else "elsewhere"
+        seen[place] += 1
+        assert b.decomposable[row] == (place == "ahead")
+        assert i <= k < max(j, i + 1) if place == "ahead" else k == i
+        assert b.goal_offset[row] == j - i
+        assert b.subgoal_offset[row] == k - i
+
+        assert b.goal_is_state[row] == (identity[j] == identity[i])
+        assert b.goal_is_next[row] == (identity[j] == identity[i + 1])
+        assert b.subgoal_is_state[row] == (identity[k] == identity[i])
+        assert b.subgoal_is_next[row] == (identity[k] == identity[i + 1])
+        assert b.goal_is_subgoal[row] == (identity[j] == identity[k])
+        assert b.goal_is_after_subgoal[row] == (identity[j] == identity[k + 1])
+    if mixture == TRAJECTORY:
+        assert seen["ahead"] == ROWS
+    else:
+        assert min(seen.values()) > 5  # a random goal may lie ahead on the same trajectory, here or behind
+
+
+def test_base_cases_are_offsets_on_continuous_data():
+    """Without repeats the flags are the index offsets: g = s only at 0, g = s' only at 1, and so on."""
+    b = in_numpy(draw(7, numbered(), ROWS))
+    left = b.goal_offset - b.subgoal_offset
+    np.testing.assert_array_equal(b.goal_is_state, b.goal_offset == 0)
+    np.testing.assert_array_equal(b.goal_is_next, b.goal_offset == 1)
+    np.testing.assert_array_equal(b.subgoal_is_state, b.subgoal_offset == 0)
+    np.testing.assert_array_equal(b.subgoal_is_next, b.subgoal_offset == 1)
+    np.testing.assert_array_equal(b.goal_is_subgoal, left == 0)
+    np.testing.assert_array_equal(b.goal_is_after_subgoal, left == 1)
+
+
+# --- purity ---
+
+
+def assert_same(first: Batch, second: Batch) -> None:
+    jax.tree.map(np.testing.assert_array_equal, first, second)
+
+
+def test_pure():
+    sample = partial(sample_batch, size=ROWS, gamma=0.9, value_goals=MIXED, actor_goals=MIXED)
+    data = numbered()
+    keys = jax.random.split(jax.random.key(8), 2)
+    eager = [sample(key, data) for key in keys]
+    assert_same(eager[0], sample(keys[0], data))
+    assert_same(eager[0], jax.jit(sample)(keys[0], data))
+    # Seeds side by side draw what each draws alone.
+    together = jax.jit(jax.vmap(sample, (0, None)))(keys, data)
+    for seed in range(2):
+        assert_same(eager[seed], jax.tree.map(lambda leaf, at=seed: leaf[at], together))
+    for first, second in zip(rows_of(eager[0]), rows_of(eager[1]), strict=True):
+        assert (first != second).mean() > 0.5
+
+
+def test_dataset_is_an_argument():
+    """One compiled program serves any dataset of the shape, and holds no row of the one it was traced with."""
+    traces = []
+
+    def sample(key: jax.Array, data: Dataset) -> Batch:
+        traces.append(data)
+        return sample_batch(key, data, ROWS, gamma=0.9, value_goals=MIXED, actor_goals=MIXED)
+
+    compiled = jax.jit(sample)
+    one, other = numbered(), numbered(tuple(reversed(LENGTHS)), first=200)
+    key = jax.random.key(9)
+    assert_same(compiled(key, one), sample_batch(key, one, ROWS, gamma=0.9, value_goals=MIXED, actor_goals=MIXED))
+    second = compiled(key, other)
+    assert len(traces) == 1
+    assert_same(second, sample_batch(key, other, ROWS, gamma=0.9, value_goals=MIXED, actor_goals=MIXED))
+    assert min(rows.min() for rows in rows_of(second)) >= 200
+    constants = jax.make_jaxpr(sample)(key, one).consts
+    assert sum(np.size(constant) for constant in constants) < sum(LENGTHS)

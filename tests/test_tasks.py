@@ -1,0 +1,173 @@
+"""The nineteen tasks against the paper's tables, typed in a second time, and against the environments themselves."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gtrl import tasks
+from gtrl.algorithms import make
+from gtrl.cli import main
+from gtrl.environments import make_environment
+from gtrl.errors import UnknownNameError
+from gtrl.tasks import OTHERS, TASKS, Task, defaults, find_task
+from gtrl.training.loop import Training
+
+M = 1_000_000
+COLUMNS = (
+    "group", "transitions", "trajectories", "trajectory_length", "observation_dim", "goal_dim", "action_dim",
+    "episode_length", "lambda", "alpha", "gamma",
+)  # fmt: skip
+# tab:datasets, then tab:hp-task.
+PAPER = {
+    "pointmaze-teleport-navigate": ("teleport", M, 1000, 1000, 2, 2, 2, 1000, 0.1, 0.1, 0.99),
+    "pointmaze-teleport-stitch": ("teleport", M, 5000, 200, 2, 2, 2, 1000, 0.7, 10.0, 0.99),
+    "antmaze-teleport-navigate": ("teleport", M, 1000, 1000, 29, 2, 8, 1000, 0.0, 0.25, 0.99),
+    "antmaze-teleport-stitch": ("teleport", M, 5000, 200, 29, 2, 8, 1000, 0.0, 0.25, 0.99),
+    "pointmaze-large-stitch": ("stitch", M, 5000, 200, 2, 2, 2, 1000, 0.7, 0.03, 0.99),
+    "antmaze-large-stitch": ("stitch", M, 5000, 200, 29, 2, 8, 1000, 0.0, 0.25, 0.99),
+    "humanoidmaze-medium-stitch": ("stitch", 2 * M, 5000, 400, 69, 2, 21, 2000, 0.0, 0.1, 0.995),
+    "humanoidmaze-large-stitch": ("stitch", 2 * M, 5000, 400, 69, 2, 21, 2000, 0.0, 0.1, 0.995),
+    "antsoccer-arena-stitch": ("stitch", M, 5000, 200, 42, 2, 8, 1000, 0.25, 0.1, 0.99),
+    "pointmaze-large-navigate": ("deterministic", M, 1000, 1000, 2, 2, 2, 1000, 0.1, 0.1, 0.99),
+    "antmaze-large-navigate": ("deterministic", M, 1000, 1000, 29, 2, 8, 1000, 0.0, 0.25, 0.99),
+    "humanoidmaze-medium-navigate": ("deterministic", 2 * M, 1000, 2000, 69, 2, 21, 2000, 0.0, 0.1, 0.995),
+    "humanoidmaze-large-navigate": ("deterministic", 2 * M, 1000, 2000, 69, 2, 21, 2000, 0.0, 0.1, 0.995),
+    "antsoccer-arena-navigate": ("deterministic", M, 1000, 1000, 42, 2, 8, 1000, 0.5, 0.25, 0.99),
+    "cube-single-play": ("deterministic", M, 1000, 1000, 28, 3, 5, 200, 0.4, 2.5, 0.99),
+    "cube-double-play": ("deterministic", M, 1000, 1000, 37, 6, 5, 500, 0.0, 7.5, 0.99),
+    "scene-play": ("deterministic", M, 1000, 1000, 40, 7, 5, 750, 0.7, 1.5, 0.99),
+    "puzzle-3x3-play": ("deterministic", M, 1000, 1000, 55, 9, 5, 500, 0.4, 1.5, 0.99),
+    "puzzle-4x4-play": ("deterministic", M, 1000, 1000, 83, 16, 5, 500, 0.1, 1.0, 0.99),
+}
+# FACTS section 5.
+TRL = {
+    "scene-play": (1, 1),
+    "cube-single-play": (0.7, 1),
+    "cube-double-play": (1, 10),
+    "puzzle-3x3-play": (0.5, 2),
+    "puzzle-4x4-play": (2, 2),
+    "antmaze-large-navigate": (0, 0.7),
+    "antsoccer-arena-navigate": (0.5, 0.3),
+    "humanoidmaze-medium-navigate": (0, 0.1),
+    "humanoidmaze-large-navigate": (0.1, 0.1),
+    "pointmaze-medium-navigate": (0.7, 10),
+}
+
+
+@pytest.fixture(scope="module")
+def printed() -> dict[str, dict[str, Any]]:
+    """`gtrl tasks --json`, by name."""
+    command = [sys.executable, "-m", "gtrl", "tasks", "--json"]
+    rows = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+    return {row["name"]: row for row in rows}
+
+
+def test_json_lists_the_nineteen_in_the_papers_order(printed: dict[str, dict[str, Any]]) -> None:
+    assert list(printed) == list(PAPER)
+    keys = {"name", "environment", "value_goals", "actor_goals", *COLUMNS}
+    assert all(set(row) == keys for row in printed.values())
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_numbers_of_the_tables(name: str, printed: dict[str, dict[str, Any]]) -> None:
+    row = printed[name]
+    assert tuple(row[column] for column in COLUMNS) == PAPER[name]
+    assert row["environment"] == f"{name}-oraclerep-v0"
+    assert row["value_goals"] == [0, 0.5, 0.5]
+    assert row["actor_goals"] == ([0, 0.5, 0.5] if PAPER[name][0] == "stitch" else [0, 1, 0])
+
+
+def test_actor_goals_follow_the_group_and_not_the_name() -> None:
+    random = {task.name for task in TASKS.values() if task.actor_goals == (0, 0.5, 0.5)}
+    assert random == {name for name, row in PAPER.items() if row[0] == "stitch"}
+    assert len(random) == 5
+    assert TASKS["pointmaze-teleport-stitch"].actor_goals == (0, 1, 0)
+
+
+def test_shared_hyperparameters() -> None:
+    """tab:hp-shared, as a method and a training really have them when nothing is said."""
+    training = Training()
+    assert (training.steps, training.batch_size, training.learning_rate) == (M, 1024, 3e-4)
+    assert training.checkpoint_steps == [800_000, 900_000, M]
+    gtrl: Any = make("gtrl", TASKS["antmaze-large-navigate"])
+    assert gtrl.hidden == (512, 512, 512)
+    assert gtrl.target_rate == 0.005
+    assert (gtrl.kappa, gtrl.kappa_one_step, gtrl.hindsight_clip) == (0.7, 0.5, 1.0)
+    assert (gtrl.value_geometric, gtrl.actor_geometric, gtrl.distill) == (True, False, True)
+    assert (tasks.EPISODES_PER_GOAL, tasks.GOALS_PER_TASK) == (50, 5)
+
+
+@pytest.mark.parametrize("name", [*TASKS, *OTHERS])
+def test_defaults_of_each_method(name: str) -> None:
+    task = find_task(name)
+    gtrl, trl, bc = (defaults(method, task) for method in ("gtrl", "trl", "bc"))
+    assert (gtrl["lambda_"], gtrl["alpha"], gtrl["gamma"]) == (task.lambda_, task.alpha, task.gamma)
+    # Where no number of TRL's is public it takes GTRL's.
+    assert (trl["lambda_"], trl["alpha"]) == TRL.get(name, (task.lambda_, task.alpha))
+    assert gtrl["actor_goals"] == trl["actor_goals"] == task.actor_goals
+    assert make("gtrl", task).value_goals == (0, 0.5, 0.5)
+    assert make("trl", task).value_goals == (0, 1, 0)
+    assert make("bc", task).actor_goals == (0, 1, 0)
+    assert {gtrl["gamma"], trl["gamma"], bc["gamma"]} == {task.gamma}
+
+
+# OGBench's manipulation environments warn about their own action space and about a missing screen.
+@pytest.mark.filterwarnings("ignore:.*precision lowered by casting", "ignore:.*DISPLAY environment variable")
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+def test_environments_have_these_sizes(task: Task) -> None:
+    env = make_environment(task)
+    observation, info = env.reset(seed=0, options={"task_id": tasks.GOALS_PER_TASK})
+    assert observation.shape == (task.observation_dim,)
+    assert info["goal"].shape == (task.goal_dim,)
+    assert env.action_space.shape == (task.action_dim,)
+    assert env._max_episode_steps == task.episode_length  # of gymnasium's TimeLimit, the outermost wrapper
+    assert len(env.unwrapped.task_infos) == tasks.GOALS_PER_TASK
+    env.close()
+
+
+def test_the_step_budget_ends_an_episode() -> None:
+    task = find_task("pointmaze-mini-navigate")
+    env = make_environment(task)
+    env.reset(seed=0, options={"task_id": 1})
+    ends = [env.step(np.zeros(2))[3] for _ in range(task.episode_length)]
+    assert ends == [False] * (task.episode_length - 1) + [True]
+
+
+@pytest.mark.parametrize("spelling", ["scene-play", "scene-play-v0", "scene-play-oraclerep-v0"])
+def test_ogbench_spellings_are_understood(spelling: str) -> None:
+    assert find_task(spelling) is TASKS["scene-play"]
+
+
+def test_unknown_task_names_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match=r"^unknown task 'scen-play': did you mean 'scene-play'\?$"):
+        find_task("scen-play")
+    with pytest.raises(UnknownNameError, match=r"known are pointmaze-teleport-navigate, .*puzzle-4x4-play"):
+        find_task("zzz")
+
+
+def test_table_shows_every_task(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tasks"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for name, row in PAPER.items():
+        line = next(line for line in lines if f" {name} " in line)
+        assert all(f" {number:g} " in line for number in row[-3:])
+
+
+MODULES = "gtrl gtrl.tasks gtrl.errors gtrl.evaluation.policy gtrl.evaluation.rollout gtrl.report.figures gtrl.cli"
+
+
+def test_imports_that_need_no_jax() -> None:
+    program = (
+        f"import importlib, sys\nfor name in {MODULES.split()!r}:\n"
+        "    importlib.import_module(name)\n"
+        "    assert not {'jax', 'jaxlib', 'equinox'} & set(sys.modules), name\n"
+        "import gtrl\ngtrl.load_policy, gtrl.find_task, gtrl.Run\n"
+        "assert 'jax' not in sys.modules, 'an attribute of gtrl'\n"
+        "gtrl.train\nassert 'jax' in sys.modules\n"  # the check can see it
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

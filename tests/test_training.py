@@ -1,0 +1,158 @@
+"""The loop: seeds do not influence each other, chunks change nothing, precision, averages, checkpoints, resume."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import gtrl
+from gtrl.algorithms import ALGORITHMS, Algorithm, make
+from gtrl.data.dataset import Data, Dataset, make_dataset
+from gtrl.errors import RunError
+from gtrl.training import checkpoint, loop
+
+
+def walks(seed: int = 0, episodes: int = 12, length: int = 30) -> Dataset:
+    """Random walks in the plane; goals are positions, states have a third number."""
+    rng = np.random.default_rng(seed)
+    actions = rng.uniform(-1, 1, (episodes, length, 2))
+    positions = np.cumsum(actions, 1)
+    states = np.concatenate([positions, rng.normal(size=(episodes, length, 1))], -1)
+    flat = [array.reshape(episodes * length, -1) for array in (states, actions, positions)]
+    return make_dataset(flat[0], flat[1], np.arange(episodes * length) % length == length - 1, flat[2])
+
+
+TRAINING = loop.Training(steps=50, batch_size=32, log_every=20, checkpoint_every=25)
+
+
+def method(name: str) -> Algorithm:
+    return make(name, hidden=(16, 16))
+
+
+def trained(algorithm: Algorithm, seeds: list[int], training: loop.Training = TRAINING, **how) -> loop.State:
+    data, keys = walks(), loop.seed_keys(seeds)
+    return loop.fit(algorithm, training, loop.init(algorithm, training.update, data.spec, keys, data), keys, data, **how)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_seed_alone_equals_the_same_seed_beside_others(name: str):
+    algorithm = method(name)
+    alone, together = trained(algorithm, [7]), trained(algorithm, [3, 7, 1])
+    for one, many in zip(jax.tree.leaves(alone.nets), jax.tree.leaves(together.nets), strict=True):
+        np.testing.assert_allclose(one[0], many[1], rtol=1e-4, atol=1e-6)
+        assert not np.allclose(many[0], many[1])  # and seeds do differ
+
+
+def test_chunk_length_changes_nothing_not_even_the_logs():
+    logs: dict[int, list] = {1: [], 7: [], 50: []}
+    finals = []
+    for chunk, log in logs.items():
+        keep = lambda step, metrics, _, log=log: log.append((step, jax.device_get(metrics)))  # noqa: E731
+        finals.append(trained(method("gtrl"), [0, 1], chunk=chunk, on_log=keep))
+    for other in finals[1:]:
+        jax.tree.map(np.testing.assert_array_equal, finals[0], other)
+    assert [step for step, _ in logs[1]] == [20, 40, 50]
+    for chunk in (7, 50):
+        jax.tree.map(np.testing.assert_array_equal, logs[1], logs[chunk])
+
+
+def test_logged_metrics_are_means_over_the_steps_since_the_last_log():
+    """Against single steps, each logged by itself."""
+    single, spans = [], []
+    every = dataclasses.replace(TRAINING, log_every=1)
+    trained(method("trl"), [0], every, on_log=lambda _, metrics, __: single.append(float(metrics["loss"][0])))
+    trained(method("trl"), [0], on_log=lambda _, metrics, __: spans.append(float(metrics["loss"][0])))
+    expected = [np.mean(single[0:20]), np.mean(single[20:40]), np.mean(single[40:50])]
+    np.testing.assert_allclose(spans, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("source", ["updated", "previous"])
+def test_targets_are_the_moving_average_written_in_algorithm_1(source: str):
+    algorithm, training = method("gtrl"), dataclasses.replace(TRAINING, steps=1, target_from=source)
+    data, keys = walks(), loop.seed_keys([0])
+    before = jax.device_get(loop.init(algorithm, training.update, data.spec, keys, data))
+    after = trained(algorithm, [0], training)
+    fresh = after.nets.critic if source == "updated" else before.nets.critic
+    eta = algorithm.target_rate
+    for old, new, average in zip(*map(jax.tree.leaves, (before.target, fresh, after.target)), strict=True):
+        np.testing.assert_allclose(average, eta * np.asarray(new) + (1 - eta) * old, rtol=1e-6, atol=1e-7)
+
+
+def test_one_step_is_adam_on_the_gradient_of_the_loss():
+    """The first Adam step by hand: the learning rate times the sign of the gradient, up to epsilon."""
+    algorithm, training = method("bc"), dataclasses.replace(TRAINING, steps=1)
+    data, keys = walks(), loop.seed_keys([0])
+    before = jax.device_get(loop.init(algorithm, training.update, data.spec, keys, data))
+    nets = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), before.nets)
+    step_key = jax.random.fold_in(keys[0], 0)
+    gradient = jax.grad(lambda nets: loop.loss_of(algorithm, training.update, nets, None, data, step_key)[0])(nets)
+    after = trained(algorithm, [0], training)
+    for old, new, slope in zip(*map(jax.tree.leaves, (nets, after.nets, gradient)), strict=True):
+        step = training.learning_rate * slope / (np.abs(slope) + 1e-8)
+        np.testing.assert_allclose(new[0], old - step, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_bfloat16_follows_float32(name: str):
+    """Half precision in the networks only: parameters stay float32 and the losses agree to about its 3 digits."""
+    losses = {}
+    for precision in ("float32", "bfloat16"):
+        log: list[float] = []
+        training = dataclasses.replace(TRAINING, precision=precision)
+        final = trained(method(name), [0], training, on_log=lambda _, m, __, log=log: log.append(float(m["loss"][0])))
+        assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(final.nets))
+        losses[precision] = log
+    np.testing.assert_allclose(losses["bfloat16"], losses["float32"], rtol=0.05)
+
+
+def test_the_default_checkpoints_are_the_scored_steps():
+    assert loop.Training().checkpoint_steps == [800_000, 900_000, 1_000_000]
+    assert loop.Training(steps=850_000).checkpoint_steps == [800_000, 850_000]
+    assert loop.Training(steps=10, checkpoint_every=4).checkpoint_steps == [4, 8, 10]
+
+
+def run_of(folder: Path, steps: int, **how) -> gtrl.Run:
+    data = Data(walks(), walks(1), digest="walks")
+    fields = {"hidden": (16, 16), "batch_size": 32, "log_every": 20, "checkpoint_every": 25}
+    return gtrl.train("gtrl", data, out=folder, seeds=[0, 5], steps=steps, show=False, **fields, **how)
+
+
+def test_a_checkpoint_holds_the_whole_state(tmp_path: Path):
+    state = trained(method("gtrl"), [0, 1])
+    checkpoint.save(tmp_path, 50, state)
+    assert checkpoint.steps(tmp_path) == [50]
+    jax.tree.map(np.testing.assert_array_equal, checkpoint.restore(tmp_path, 50, state), state)
+    nets = checkpoint.restore(tmp_path, 50, state.nets, part="nets")
+    jax.tree.map(np.testing.assert_array_equal, nets, state.nets)
+    with pytest.raises(RunError, match="no checkpoint of step 7"):
+        checkpoint.restore(tmp_path, 7, state)
+    other = trained(make("gtrl", hidden=(8,)), [0, 1])
+    with pytest.raises(RunError, match="does not fit"):
+        checkpoint.restore(tmp_path, 50, other)
+
+
+def test_a_resumed_run_equals_one_that_never_stopped(tmp_path: Path):
+    """Stopped at a checkpoint that is not a logged step, so the metrics' running sums matter too."""
+    whole = run_of(tmp_path / "whole", 50)
+    run_of(tmp_path / "parts", 25)
+    parts = run_of(tmp_path / "parts", 50, resume=True)
+    for seed in (0, 5):
+        with np.load(whole.policy_path(seed)) as one, np.load(parts.policy_path(seed)) as other:
+            for key in one.files:
+                np.testing.assert_array_equal(one[key], other[key])
+    rows = {run.path.name: [row for row in run.metrics() if row["step"] != 25] for run in (whole, parts)}
+    assert rows["whole"] == rows["parts"]
+
+
+def test_validation_loss_is_the_loss_on_the_held_out_split(tmp_path: Path):
+    rows = list(run_of(tmp_path / "run", 20).metrics())
+    assert [(row["step"], row["seed"]) for row in rows] == [(20, 0), (20, 5)]
+    assert all(np.isfinite(row["validation/critic_loss"]) for row in rows)
+    # On the same data and networks both are estimates of one number; here the data differ, so they must not agree.
+    assert rows[0]["validation/loss"] != rows[0]["loss"]
+    text = (tmp_path / "run" / "metrics.jsonl").read_text()
+    assert "time" not in json.loads(text.splitlines()[0])
