@@ -288,7 +288,7 @@ def test_own_data_without_a_task(gtrl: Gtrl, write_file: Callable[..., Path], tm
         ("train bc", "say what to train on"),
         ("train bc --task scene-play", "collect it with 'gtrl data collect scene-play'"),
         ("evaluate nowhere", "nowhere is not a run directory"),
-        ("evaluate nowhere.npz", "there is no policy file nowhere.npz"),
+        ("evaluate nowhere.npz", "there is no file nowhere.npz"),
         ("data collect scene-play --episodes 1 --out a.npz", "cannot be collected yet"),
         (f"data collect {MINI} --episodes 0 --out a.npz", "episodes is 0"),
     ],

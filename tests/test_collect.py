@@ -9,7 +9,7 @@ import pytest
 from scipy.sparse.csgraph import shortest_path
 
 from gtrl.data.collect import files
-from gtrl.data.collect.files import collect, held_out_episodes
+from gtrl.data.collect.files import Plan, collect, collect_episodes
 from gtrl.data.collect.maze import NOISE, MazeCollector, MazeMap
 from gtrl.environments import make_environment
 from gtrl.errors import ConfigError, DataError
@@ -211,7 +211,7 @@ def test_episodes_do_not_depend_on_how_many_are_collected(mini_file: Path, tmp_p
 
 @pytest.mark.parametrize(("episodes", "expected"), [(1000, 100), (5000, 500), (25, 2), (12, 1), (10, 1), (1, 1)])
 def test_a_tenth_for_validation(episodes: int, expected: int) -> None:
-    assert held_out_episodes(episodes) == expected
+    assert Plan(find_task(MINI), Path("a.npz"), episodes).held_out == expected
 
 
 @pytest.mark.parametrize("taken", ["mine.npz", "mine-val.npz"])
@@ -241,7 +241,7 @@ def test_what_cannot_be_collected(
     assert not list(tmp_path.iterdir())
 
 
-def test_progress_counts_every_episode(tmp_path: Path) -> None:
+def test_progress_counts_every_episode() -> None:
     done: list[int] = []
-    collect(MINI, tmp_path / "a.npz", episodes=2, workers=1, bar=done.append)
+    collect_episodes(find_task(MINI), 3, seed=0, split=0, workers=1, bar=done.append)
     assert sum(done) == 3

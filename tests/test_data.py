@@ -180,7 +180,7 @@ BAD = {
     "no actions": ({"actions": np.zeros((9, 0))}, "actions"),
     "observation dimensions": ({"observations": np.zeros((9, 3))}, "observations have 3 dimensions where .* has 2"),
     "action dimensions": ({"actions": np.zeros((9, 5))}, f"actions have 5 dimensions where {MINI} has 2"),
-    "goal dimensions": ({"qpos": np.zeros((9, 1))}, f"1 dimensions where {MINI} .* 2"),
+    "goal dimensions": ({"qpos": np.zeros((9, 1))}, f"1 dimensions where the goals of {MINI} need 2"),
     "no qpos": ({"qpos": None}, f"it has no array 'qpos', from which the goals of {MINI} are taken"),
     "objects": ({"observations": np.full((9, 2), None)}, "not a readable npz file"),
     "words": ({"observations": np.full((9, 2), "left")}, "observations"),

@@ -140,16 +140,16 @@ def test_policy_file(dtype: str, tmp_path: Path) -> None:
 
 def test_policy_files_that_cannot_be_used(tmp_path: Path) -> None:
     path = tmp_path / "policy.npz"
-    with pytest.raises(RunError, match=r"there is no policy file .*policy\.npz\.$"):
+    with pytest.raises(RunError, match=r"there is no file .*policy\.npz\.$"):
         load_policy(path)
     save_policy(path, random_layers(4, 2), POINT)
     whole = path.read_bytes()
     for broken in (whole[:-100], b"", b"not an archive"):
         path.write_bytes(broken)
-        with pytest.raises(RunError, match="is not a readable policy file"):
+        with pytest.raises(RunError, match="is not a readable npz file"):
             load_policy(path)
     np.savez(path, observations=np.zeros(3))
-    with pytest.raises(RunError, match="is not a readable policy file"):
+    with pytest.raises(RunError, match="is not a policy file: it has no readable header"):
         load_policy(path)
     np.savez(path, header=np.array(json.dumps({"format": 99})))
     with pytest.raises(RunError, match=r"has policy format 99; this version reads format 1\.$"):

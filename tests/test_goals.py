@@ -142,27 +142,29 @@ def test_random_goals_are_any_row():
         assert_follows(np.full(rows, 1 / rows), j)
 
 
-def test_subgoals():
+@pytest.mark.parametrize("geometric", [True, False])
+def test_subgoals(geometric):
     """Uniform on {i, ..., j - 1} where the goal lies ahead, by the length of the segment."""
-    how = MIXED, True, 0.9
-    pairs, ends = pair_probabilities(LENGTHS, *how), ends_of(LENGTHS)
+    pairs, ends = pair_probabilities(LENGTHS, MIXED, geometric, 0.9), ends_of(LENGTHS)
     p = np.zeros((max(LENGTHS), max(LENGTHS)))
     for row, end in enumerate(ends):
         for goal in range(row + 1, end + 1):
             length = goal - row
             p[length, :length] += pairs[row, goal] / length
-    batch = draw(4, numbered())
+    batch = draw(4, numbered(), value_geometric=geometric)
     i, j, k, _ = rows_of(batch)
     m = np.asarray(batch.decomposable)
     assert_follows(p / p.sum(), (j - i)[m], (k - i)[m])
     np.testing.assert_array_equal(k[~m], i[~m])
 
 
-def test_joint_distribution():
+@pytest.mark.parametrize("geometric", [True, False])
+def test_joint_distribution(geometric):
     """Goal, sub-goal and the actor's goal depend on each other through the state alone (and k on j)."""
     lengths = (4, 3)
     rows, ends = sum(lengths), ends_of(lengths)
-    value, actor = (pair_probabilities(lengths, MIXED, geometric, 0.9) for geometric in (True, False))
+    how = {"value_geometric": geometric, "actor_geometric": not geometric}
+    value, actor = (pair_probabilities(lengths, MIXED, each, 0.9) for each in how.values())
     p = np.zeros((rows,) * 4)
     for i in range(rows):
         if i == ends[i]:
@@ -171,7 +173,7 @@ def test_joint_distribution():
             subgoals = range(i, j) if i < j <= ends[i] else [i]
             for k in subgoals:
                 p[i, j, k] = value[i, j] / len(subgoals) * actor[i] / actor[i].sum()
-    assert_follows(p, *rows_of(draw(5, numbered(lengths))))
+    assert_follows(p, *rows_of(draw(5, numbered(lengths), **how)))
 
 
 # --- every row drawn ---

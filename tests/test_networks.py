@@ -94,6 +94,9 @@ def test_bfloat16():
     # Close, measured by the size of the outputs (single entries come near 0), and yet not the same computation.
     error = np.sqrt(np.mean((np.asarray(half) - full) ** 2) / np.mean(full**2))
     assert 1e-4 < error < 3e-2
+    # The weights' precision is that of the whole computation: the input is rounded first.
+    identity = (mlp.Layer(jnp.ones((1, 1), jnp.bfloat16), jnp.zeros(1, jnp.bfloat16)),)
+    assert mlp.forward(identity, jnp.array([[1.001]]), jnp) == 1
 
 
 def test_layer_norm_statistics_are_float32():

@@ -35,7 +35,8 @@ def method(name: str) -> Algorithm:
 
 def trained(algorithm: Algorithm, seeds: list[int], training: loop.Training = TRAINING, **how) -> loop.State:
     data, keys = walks(), loop.seed_keys(seeds)
-    return loop.fit(algorithm, training, loop.init(algorithm, training.update, data.spec, keys, data), keys, data, **how)
+    states = loop.init(algorithm, training.update, data.spec, keys, data)
+    return loop.fit(algorithm, training, states, keys, data, **how)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -78,12 +78,10 @@ def collect_command(
         seed: Decides the data, to the last bit.
         out: The file to write; by default in OGBench's cache folder.
     """
-    from gtrl.data.collect.files import collect, held_out_episodes
+    from gtrl.data.collect.files import collect
 
     chosen = find_task(task)
-    count = chosen.trajectories if episodes is None else episodes
-    with console.bar(chosen.name, count + held_out_episodes(count), "episodes") as bar:
-        path = collect(chosen, out or cached_file(chosen), episodes=episodes, workers=workers, seed=seed, bar=bar)
+    path = collect(chosen, out or cached_file(chosen), episodes=episodes, workers=workers, seed=seed)
     console.output.print(f"wrote {path} and {path.stem}-val.npz", soft_wrap=True)
 
 
@@ -102,19 +100,13 @@ def check_command(file: Positional[Path], *, task: str | None = None) -> int:
     print(f"episodes     {report.episodes:,}, of {report.lengths[0]:,} to {report.lengths[1]:,} transitions")
     print(f"transitions  {report.transitions:,}")
     for key, shape in report.shapes.items():
-        low_high = ""
-        if key in report.ranges:
-            low, high = (bound.min() if pick else bound.max() for pick, bound in enumerate_bounds(report.ranges[key]))
-            low_high = f"from {low:.4g} to {high:.4g}"
-        print(f"{key:<12} {'×'.join(map(str, shape)):<12} {low_high}")
+        bounds = report.ranges.get(key)
+        told = f"from {bounds[0].min():.4g} to {bounds[1].max():.4g}" if bounds else ""
+        print(f"{key:<12} {'×'.join(map(str, shape)):<12} {told}".rstrip())
     for problem in report.problems:
         print(f"problem      {problem}")
     print("this file has problems" if report.problems else "nothing wrong")
     return 2 if report.problems else 0
-
-
-def enumerate_bounds(bounds: tuple[Any, Any]) -> tuple[tuple[bool, Any], tuple[bool, Any]]:
-    return (True, bounds[0]), (False, bounds[1])
 
 
 def evaluate_command(
@@ -165,7 +157,7 @@ def train_command(args: Sequence[str]) -> None:
         print(f"ALGORITHM is one of {', '.join(ALGORITHMS)}; 'gtrl train ALGORITHM --help' lists the flags.")
         return
     kind = find_algorithm(args[0])
-    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first = argparse.ArgumentParser(prog=f"gtrl train {kind.name}", add_help=False, allow_abbrev=False)
     first.add_argument("--task", default=None)
     named = first.parse_known_args(args[1:])[0].task
     task = find_task(named) if named else None
@@ -208,8 +200,8 @@ def print_json(rows: Any) -> None:
 
 def print_wide(table: Any) -> None:
     """A table in full, also where the output is not a terminal or a narrow one."""
-    if console.output.width < 160 and not console.output.is_terminal:
-        console.output.width = 160
+    if not console.output.is_terminal:
+        console.output.width = 400
     console.output.print(table)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from gtrl import console
+from gtrl.npz import write_npz
 from gtrl.runs import Run
 from gtrl.tasks import find_task
 
@@ -37,16 +38,14 @@ def demo(
     show: bool = True,
 ) -> Path:
     """Run the demo and return its directory. The base seed decides the data and the seeds of training."""
-    from gtrl.data.collect.files import collect, held_out_episodes
+    from gtrl.data.collect.files import collect
     from gtrl.data.dataset import load_dataset
     from gtrl.evaluation.evaluate import evaluate
     from gtrl.training.run import train
 
     folder = Path(out) if out else Path("runs/demo") / datetime.now().strftime("%Y%m%d-%H%M%S")
     task = find_task(TASK)
-    total = task.trajectories + held_out_episodes(task.trajectories)
-    with console.bar("collecting a small teleport maze", total, "episodes", show) as bar:
-        path = collect(task, folder / "data" / f"{task.dataset}.npz", seed=seed, workers=workers, bar=bar)
+    path = collect(task, folder / "data" / f"{task.dataset}.npz", seed=seed, workers=workers, show=show)
     data = load_dataset(path, task)
     rows = []
     for method in METHODS:
@@ -94,7 +93,7 @@ def draw(folder: Path, rows: Sequence[dict[str, Any]]) -> Path:
     grid = grid_of(maze.maze_map, maze._maze_unit, maze._offset_x)
     goal = layout["goals"][PICTURED_GOAL - 1]
     values = optimal_values(grid, goal, task.gamma, layout["entrances"], layout["exits"])
-    np.savez_compressed(folder / "exact.npz", points=grid.points, values=values)
+    write_npz(folder / "exact.npz", {"points": grid.points, "values": values})
     rates: dict[str, list[float]] = {}
     for method in METHODS:
         for seed in Run.open(folder / method).seeds:

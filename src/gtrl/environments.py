@@ -76,6 +76,13 @@ def _temporary_files_in(folder: str) -> Iterator[None]:
 _global: Any = np.random  # its stubs do not know of the generator behind the global functions
 
 
+def _keep_action_space(env: Any) -> None:
+    """Manipulation environments make a fresh action space, seeded by chance, at each look; give them one to keep."""
+    kind = type(env)
+    if isinstance(getattr(kind, "action_space", None), property):
+        env.__class__ = type(kind.__name__, (kind,), {"action_space": env.action_space})
+
+
 class Isolated:
     """An environment whose episodes depend on their seed alone.
 
@@ -86,6 +93,7 @@ class Isolated:
 
     def __init__(self, env: Any) -> None:
         self.env = env
+        _keep_action_space(env.unwrapped)
         self._generator = np.random.MT19937(0)
 
     @contextlib.contextmanager

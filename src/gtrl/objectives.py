@@ -15,6 +15,7 @@ from gtrl.data.goals import Batch
 from gtrl.networks import ActorCritic
 
 Selection = Literal["max", "dc"]
+TINY = 1e-30  # a sigmoid in float32 can be 0; a ratio of two such must not be NaN
 
 
 def bce(logit: Array, y: Array) -> Array:
@@ -61,7 +62,7 @@ def hindsight_weight(q: Array, y_td: Array, m: Array, clip: float) -> Array:
 
     Each ensemble member is normalised by itself. Rows with m = 0 keep 1.
     """
-    h = jnp.clip(q / y_td, 1 / (1 + clip), 1 + clip)
+    h = jnp.clip(q / jnp.maximum(y_td, TINY), 1 / (1 + clip), 1 + clip)
     mean = jnp.where(m, h, 0.0).sum(-1, keepdims=True) / jnp.maximum(m.sum(), 1)
     return jnp.where(m, h / jnp.where(mean > 0, mean, 1.0), 1.0)
 

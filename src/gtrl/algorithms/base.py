@@ -47,6 +47,8 @@ class Algorithm(ABC):
             value = getattr(self, field.name)
             if isinstance(value, float) and not 0 <= value < math.inf:
                 raise ConfigError(f"{field.name.strip('_')} is {value} and must be a number from 0 up.")
+            if field.name.startswith("kappa") and not 0.5 <= value < 1:
+                raise ConfigError(f"{field.name} is {value} and must lie from 0.5 up to below 1.")
         if not 0 < self.gamma < 1:
             raise ConfigError(f"gamma is {self.gamma} and must lie between 0 and 1.")
         for name in ("value_goals", "actor_goals"):

@@ -1,7 +1,5 @@
 """What is in a dataset file, and what is wrong with it. NumPy only."""
 
-import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from gtrl.errors import DataError
+from gtrl.npz import read_npz
 from gtrl.tasks import OTHERS, TASKS, Task
 
 Arrays = Mapping[str, np.ndarray]
@@ -26,16 +25,8 @@ _CUBES = {"cube-single-play": 1, "cube-double-play": 2, "scene-play": 1}
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of an npz file that mean something here; a clear error where it cannot be read."""
-    if not path.exists():
-        raise DataError(f"there is no file {path}.")
-    try:
-        with np.load(path) as file:
-            return {key: file[key] for key in KEYS if key in file.files}
-    except (OSError, ValueError, EOFError, KeyError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(
-            f"{path} is not a readable npz file; it may be truncated or not a dataset ({error})."
-        ) from error
+    """The arrays of a dataset file that mean something here."""
+    return read_npz(path, DataError, KEYS)
 
 
 def check_arrays(arrays: Arrays, task: Task | None = None) -> list[str]:
@@ -63,8 +54,9 @@ def _shape_problems(arrays: Arrays) -> list[str]:
         return [f"its arrays differ in length ({told})"]
     if lengths["observations"] == 0:
         return ["it has no rows"]
-    flat = [key for key in ("observations", "actions") if arrays[key].ndim != 2]
-    problems = [f"'{key}' has shape {arrays[key].shape}, not (rows, dimension)" for key in flat]
+    problems = [f"'{key}' holds no numbers" for key, value in arrays.items() if value.dtype.kind not in "biuf"]
+    flat = [key for key in arrays if key != "terminals" and (arrays[key].ndim != 2 or 0 in arrays[key].shape)]
+    problems += [f"'{key}' has shape {arrays[key].shape}, not (rows, dimension)" for key in flat]
     if arrays["terminals"].ndim != 1:
         problems.append(f"'terminals' has shape {arrays['terminals'].shape}, not (rows,)")
     return problems
@@ -109,6 +101,9 @@ def oracle_goals(arrays: Arrays, task: Task) -> np.ndarray:
     if task.family == "puzzle":
         return arrays["button_states"].astype(np.float32)
     qpos = arrays["qpos"]
+    width = _qpos_width(arrays, task)
+    if qpos.shape[1] < width:
+        raise DataError(f"'qpos' has {qpos.shape[1]} dimensions where the goals of {task.name} need {width}")
     if task.family == "antsoccer":
         return qpos[:, _BALL : _BALL + 2].astype(np.float32)
     if task.name not in _CUBES:
@@ -120,6 +115,16 @@ def oracle_goals(arrays: Arrays, task: Task) -> np.ndarray:
         drawer = starts[-1] + _CUBE + buttons.shape[1]
         parts += [buttons, qpos[:, [drawer]] * _DRAWER_SCALE, qpos[:, [drawer + 1]] * _WINDOW_SCALE]
     return np.concatenate(parts, -1).astype(np.float32)
+
+
+def _qpos_width(arrays: Arrays, task: Task) -> int:
+    """How many numbers of qpos the task's goals reach into."""
+    if task.family == "antsoccer":
+        return _BALL + 2
+    if task.name not in _CUBES:
+        return 2
+    behind = arrays["button_states"].shape[1] + 2 if task.family == "scene" else 0  # buttons, drawer, window
+    return _OBJECTS + _CUBE * _CUBES[task.name] + behind
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from gtrl import console
 from gtrl.errors import ConfigError, RunError
 from gtrl.evaluation.policy import load_policy
 from gtrl.evaluation.rollout import Outcome, roll_out
+from gtrl.npz import write_npz
 from gtrl.runs import Run
 from gtrl.tasks import EPISODES_PER_GOAL, GOALS_PER_TASK, SCORED_STEPS, Task, find_task
 
@@ -99,13 +100,13 @@ def _write_rollouts(run: Run, step: int, outcomes: dict[int, list[Outcome]]) -> 
         (seed, outcome.episode.goal, outcome.episode.number, outcome.success, start, length)
         for (seed, outcome, _), start, length in zip(recorded, starts, lengths, strict=True)
     ]
-    np.savez_compressed(
-        run.path / "rollouts.npz",
-        step=step,
-        positions=np.concatenate([path for _, _, path in recorded]),
-        index=np.array(index, np.int64),
-        goals=np.stack([outcome.goal for _, outcome, _ in recorded]),
-    )
+    arrays = {
+        "step": step,
+        "positions": np.concatenate([path for _, _, path in recorded]),
+        "index": np.array(index, np.int64),
+        "goals": np.stack([outcome.goal for _, outcome, _ in recorded]),
+    }
+    write_npz(run.path / "rollouts.npz", arrays)
 
 
 def summary(rows: Sequence[Row]) -> Any:

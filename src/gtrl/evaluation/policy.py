@@ -1,9 +1,6 @@
 """`policy.npz`: a trained policy as plain arrays, and the callable it becomes. NumPy only."""
 
 import json
-import os
-import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +9,7 @@ import numpy as np
 
 from gtrl import mlp
 from gtrl.errors import RunError
+from gtrl.npz import read_npz, write_npz
 
 FORMAT = 1
 # Policies are always evaluated in blocks of so many rows: linear algebra libraries choose their kernels by
@@ -38,9 +36,10 @@ class Policy:
         count = len(inputs)
         padded = np.zeros((-(-count // ROWS) * ROWS, inputs.shape[-1]), np.float32)
         padded[:count] = inputs
-        blocks = [mlp.forward(self.layers, block, np) for block in padded.reshape(-1, ROWS, inputs.shape[-1])]
-        action = np.clip(np.concatenate(blocks)[:count], -1, 1) if blocks else np.zeros((0, self.header["action_dim"]))
-        return action.reshape(*shape, action.shape[-1])
+        action = np.zeros((len(padded), self.header["action_dim"]), np.float32)
+        for start in range(0, len(padded), ROWS):
+            action[start : start + ROWS] = mlp.forward(self.layers, padded[start : start + ROWS], np)
+        return np.clip(action[:count], -1, 1).reshape(*shape, self.header["action_dim"])
 
 
 def save_policy(path: Path, layers: Sequence[mlp.Layer], header: dict[str, Any], dtype: str = "float32") -> None:
@@ -51,25 +50,18 @@ def save_policy(path: Path, layers: Sequence[mlp.Layer], header: dict[str, Any],
         for name, array in layer._asdict().items()
         if array is not None
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.partial")
-    with partial.open("wb") as file:
-        text = json.dumps({"format": FORMAT, "layers": len(layers), **header})
-        np.savez(file, header=np.array(text), **arrays)  # pyright: ignore[reportArgumentType]
-    os.replace(partial, path)
+    text = json.dumps({"format": FORMAT, "layers": len(layers), **header})
+    write_npz(path, {"header": np.array(text), **arrays}, compress=False)
 
 
 def load_policy(path: str | Path) -> Policy:
     """The policy in a file, as a callable (observation, goal) to action. Needs NumPy alone."""
     path = Path(path).expanduser()
-    if not path.exists():
-        raise RunError(f"there is no policy file {path}.")
+    arrays = read_npz(path, RunError)
     try:
-        with np.load(path) as file:
-            header = json.loads(str(file["header"]))
-            arrays = {key: file[key] for key in file.files}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        raise RunError(f"{path} is not a readable policy file ({error}).") from error
+        header = json.loads(str(arrays["header"]))
+    except (KeyError, ValueError) as error:
+        raise RunError(f"{path} is not a policy file: it has no readable header.") from error
     if header.get("format") != FORMAT:
         raise RunError(f"{path} has policy format {header.get('format')}; this version reads format {FORMAT}.")
     names = mlp.Layer._fields

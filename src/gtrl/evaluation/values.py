@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from gtrl.environments import make_environment
+from gtrl.npz import write_npz
 from gtrl.runs import Run
 from gtrl.tasks import GOALS_PER_TASK, Task
 
@@ -59,5 +60,4 @@ def write_values(run: Run, task: Task, step: int) -> None:
     values = np.full((len(run.seeds), GOALS_PER_TASK, *free.shape), np.nan, np.float32)
     for index, goal in enumerate(goals):
         values[:, index, free] = value(nets, states, np.repeat(goal[None], len(states), 0))
-    arrays: dict[str, Any] = {"step": step, "points": points, "values": values, **layout}
-    np.savez_compressed(run.path / "values.npz", **arrays)
+    write_npz(run.path / "values.npz", {"step": step, "points": points, "values": values, **layout})

@@ -41,7 +41,7 @@ class Training:
                 raise ConfigError(f"{name} is {getattr(self, name)} and must be at least 1.")
         if self.checkpoint_every < 0:
             raise ConfigError(f"checkpoint_every is {self.checkpoint_every} and must not be negative.")
-        if not self.learning_rate > 0:
+        if not 0 < self.learning_rate < float("inf"):
             raise ConfigError(f"learning_rate is {self.learning_rate} and must be positive.")
 
     @property

@@ -88,10 +88,15 @@ def _prepare(run: Run, config: dict[str, Any], resume: bool) -> int:
     old = run.config
     changed = [key for key in _SAME if _plain(old.get(key)) != _plain(config[key])]
     changed += [] if old["data"]["digest"] == config["data"]["digest"] else ["data"]
+    update = [old["training"][name] != config["training"][name] for name in loop.Update._fields]
+    changed += ["training"] if any(update) else []
     if changed:
         raise RunError(f"{run.path} holds another run: its {' and '.join(changed)} differ; choose another --out.")
-    run.save_config(config)
     done = checkpoint.steps(run.checkpoints)
+    if done and done[-1] > config["training"]["steps"]:
+        told = f"{run.path} was trained for {done[-1]} steps already"
+        raise RunError(f"{told}; --steps {config['training']['steps']} is fewer.")
+    run.save_config(config)
     return done[-1] if done else 0
 
 
@@ -123,12 +128,10 @@ def train(
     training = dataclasses.replace(training or loop.Training(), **{k: fields.pop(k) for k in steering & set(fields)})
     algorithm = _method(algorithm, data, fields)
     seeds = list(seeds)
-    if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
-        raise ConfigError(f"seeds are {seeds} and must be different numbers from 0 up, at least one.")
+    if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0 or max(seeds) >= 2**32:
+        raise ConfigError(f"seeds are {seeds} and must be different numbers from 0 to 2^32 - 1, at least one.")
     run = Run(Path(out).expanduser() if out else default_path(data.task, algorithm))
     start = _prepare(run, describe(algorithm, training, data, seeds), resume)
-    if start > training.steps:
-        raise RunError(f"{run.path} was trained for {start} steps already; --steps {training.steps} is fewer.")
 
     keys = loop.seed_keys(seeds)
     spec = data.train.spec

@@ -1,14 +1,16 @@
 """Collecting whole files: episodes spread over processes, the same file whatever their number."""
 
-import os
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
-from gtrl.console import Bar, no_bar
+from gtrl import console
+from gtrl.console import Bar
 from gtrl.data.collect.maze import Episode, MazeCollector
 from gtrl.errors import ConfigError, DataError
+from gtrl.npz import write_npz
 from gtrl.tasks import Task, find_task
 from gtrl.workers import spread
 
@@ -43,17 +45,41 @@ def collect_episodes(
     return {key: np.concatenate([getattr(episode, key) for episode in rows]) for key in Episode._fields}
 
 
-def write_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Write a dataset file whole or not at all."""
-    partial = path.with_name(f"{path.name}.partial")
-    with partial.open("wb") as file:
-        np.savez_compressed(file, **arrays)  # pyright: ignore[reportArgumentType]
-    os.replace(partial, path)
+@dataclass(frozen=True)
+class Plan:
+    """What to collect, checked before any of it is done."""
 
+    task: Task
+    path: Path
+    episodes: int
 
-def held_out_episodes(episodes: int) -> int:
-    """How many validation episodes go with so many training episodes."""
-    return max(1, episodes // VALIDATION_SHARE)
+    @classmethod
+    def make(cls, task: str | Task, out: str | Path, episodes: int | None = None) -> "Plan":
+        task = find_task(task) if isinstance(task, str) else task
+        if task.family != "pointmaze":
+            raise DataError(f"{task.name} cannot be collected yet: there are collectors for the point mazes only.")
+        plan = cls(task, Path(out).expanduser(), task.trajectories if episodes is None else episodes)
+        if plan.episodes < 1:
+            raise ConfigError(f"episodes is {plan.episodes} and must be at least 1.")
+        if plan.path.suffix != ".npz":
+            raise DataError(f"{plan.path} must end in .npz.")
+        for file in (plan.path, plan.validation):
+            if file.exists():
+                raise DataError(f"{file} exists already; remove it or choose another --out.")
+        return plan
+
+    @property
+    def validation(self) -> Path:
+        return self.path.with_name(f"{self.path.stem}-val.npz")
+
+    @property
+    def held_out(self) -> int:
+        """How many validation episodes go with the training episodes."""
+        return max(1, self.episodes // VALIDATION_SHARE)
+
+    @property
+    def total(self) -> int:
+        return self.episodes + self.held_out
 
 
 def collect(
@@ -63,28 +89,16 @@ def collect(
     episodes: int | None = None,
     workers: int | None = None,
     seed: int = 0,
-    bar: Bar = no_bar,
+    show: bool = True,
 ) -> Path:
     """Collect a task's training file and, beside it, its validation file. Never overwrites."""
-    task = find_task(task) if isinstance(task, str) else task
-    if task.family != "pointmaze":
-        raise DataError(f"{task.name} cannot be collected yet: there are collectors for the point mazes only.")
-    episodes = task.trajectories if episodes is None else episodes
-    if episodes < 1:
-        raise ConfigError(f"episodes is {episodes} and must be at least 1.")
+    plan = Plan.make(task, out, episodes)
     if workers is not None and workers < 1:
         raise ConfigError(f"workers is {workers} and must be at least 1.")
     if seed < 0:
         raise ConfigError(f"seed is {seed} and must not be negative.")
-    path = Path(out).expanduser()
-    if path.suffix != ".npz":
-        raise DataError(f"{path} must end in .npz.")
-    validation = path.with_name(f"{path.stem}-val.npz")
-    for file in (path, validation):
-        if file.exists():
-            raise DataError(f"{file} exists already; remove it or choose another --out.")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # The validation file first: whoever finds the training file finds both.
-    for file, count, split in ((validation, held_out_episodes(episodes), 1), (path, episodes, 0)):
-        write_npz(file, collect_episodes(task, count, seed, split, workers, bar))
-    return path
+    with console.bar(f"collecting {plan.task.name}", plan.total, "episodes", show) as bar:
+        # The validation file first: whoever finds the training file finds both.
+        for file, count, split in ((plan.validation, plan.held_out, 1), (plan.path, plan.episodes, 0)):
+            write_npz(file, collect_episodes(plan.task, count, seed, split, workers, bar))
+    return plan.path
