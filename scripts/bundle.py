@@ -10,7 +10,6 @@ TensorBoard. There, unpack it and put it and this project on the path:
 """
 
 import argparse
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -21,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PACKAGES = (
     "mujoco", "mujoco-core", "gymnasium", "ogbench", "PyOpenGL", "glfw", "cloudpickle", "farama-notifications",
-    "dm-env", "dm-control", "loky", "tyro", "docstring-parser", "typeguard",
+    "dm-env", "dm-control", "loky", "tyro", "docstring-parser", "typeguard", "lxml",
 )  # fmt: skip
 # dm_control is large; OGBench's manipulation environments use these folders only.
 DM_CONTROL = {"mjcf", "mujoco", "rl", "utils", "autowrap", "_render"}
@@ -62,7 +61,6 @@ def main() -> None:
         args.out.parent.mkdir(parents=True, exist_ok=True)
         with tarfile.open(args.out, "w:xz") as archive:
             archive.add(bundle, "bundle")
-        shutil.rmtree(bundle)
     print(f"{args.out}: {args.out.stat().st_size / 2**20:.1f} MiB")
 
 

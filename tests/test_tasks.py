@@ -43,7 +43,7 @@ PAPER = {
     "puzzle-3x3-play": ("deterministic", M, 1000, 1000, 55, 9, 5, 500, 0.4, 1.5, 0.99),
     "puzzle-4x4-play": ("deterministic", M, 1000, 1000, 83, 16, 5, 500, 0.1, 1.0, 0.99),
 }
-# FACTS section 5.
+# TRL's public numbers.
 TRL = {
     "scene-play": (1, 1),
     "cube-single-play": (0.7, 1),

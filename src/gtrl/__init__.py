@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from gtrl.data.check import check_file
     from gtrl.data.collect.files import collect
     from gtrl.data.dataset import Data, Dataset, load_dataset, make_dataset
-    from gtrl.demo import demo
     from gtrl.errors import GtrlError
     from gtrl.evaluation.evaluate import evaluate
     from gtrl.evaluation.policy import Policy, load_policy
@@ -36,7 +35,6 @@ _HOME = {
     "Dataset": "data.dataset",
     "load_dataset": "data.dataset",
     "make_dataset": "data.dataset",
-    "demo": "demo",
     "GtrlError": "errors",
     "evaluate": "evaluation.evaluate",
     "Policy": "evaluation.policy",
@@ -50,7 +48,7 @@ _HOME = {
 }
 
 __all__ = [
-    "TASKS", "Data", "Dataset", "GtrlError", "Policy", "Run", "Task", "Training", "check_file", "collect", "demo",
+    "TASKS", "Data", "Dataset", "GtrlError", "Policy", "Run", "Task", "Training", "check_file", "collect",
     "evaluate", "find_task", "load_dataset", "load_policy", "make", "make_dataset", "train",
 ]  # fmt: skip
 

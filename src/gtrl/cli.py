@@ -76,13 +76,17 @@ def collect_command(
         episodes: Training episodes; by default as many as the task's public dataset has.
         workers: Processes; by default one for each core. The file does not depend on it.
         seed: Decides the data, to the last bit.
-        out: The file to write; by default in OGBench's cache folder.
+        out: The file to write; by default in OGBench's cache folder, or, with --episodes, in collected/.
     """
+    from gtrl.data.check import validation_path
     from gtrl.data.collect.files import collect
 
     chosen = find_task(task)
-    path = collect(chosen, out or cached_file(chosen), episodes=episodes, workers=workers, seed=seed)
-    console.output.print(f"wrote {path} and {path.stem}-val.npz", soft_wrap=True)
+    # OGBench must not take a part for its own dataset: only a full one goes into its cache folder by default.
+    part = Path("collected", f"{episodes}-episodes", f"{chosen.dataset}.npz")
+    where = out or (cached_file(chosen) if episodes is None else part)
+    path = collect(chosen, where, episodes=episodes, workers=workers, seed=seed)
+    console.output.print(f"wrote {path} and {validation_path(path).name}", soft_wrap=True)
 
 
 def check_command(file: Positional[Path], *, task: str | None = None) -> int:
@@ -199,10 +203,8 @@ def print_json(rows: Any) -> None:
 
 
 def print_wide(table: Any) -> None:
-    """A table in full, also where the output is not a terminal or a narrow one."""
-    if not console.output.is_terminal:
-        console.output.width = 400
-    console.output.print(table)
+    """A table in full: a narrow terminal wraps its lines rather than losing its columns."""
+    console.Console(width=max(400, console.output.width)).print(table)
 
 
 def _cell(value: Any) -> str:

@@ -21,7 +21,7 @@ def progress_bar() -> Progress:
     """Bars with a count, a free text, the time taken and the time left."""
     return Progress(
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(bar_width=12),  # all of it fits into 80 columns
         MofNCompleteColumn(),
         TextColumn("{task.fields[note]}"),
         TimeElapsedColumn(),

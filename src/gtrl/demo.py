@@ -20,7 +20,7 @@ from gtrl.tasks import find_task
 TASK = "pointmaze-mini-navigate"
 METHODS = ("gtrl", "trl")
 SEEDS = 3
-STEPS = 5000
+STEPS = 6000
 EPISODES = 20
 # Small and quick to learn: narrow networks, small batches, large steps. The same for both methods.
 METHOD_FIELDS: dict[str, Any] = {"hidden": (64, 64, 64), "target_rate": 0.1}
@@ -43,7 +43,7 @@ def demo(
     from gtrl.evaluation.evaluate import evaluate
     from gtrl.training.run import train
 
-    folder = Path(out) if out else Path("runs/demo") / datetime.now().strftime("%Y%m%d-%H%M%S")
+    folder = Path(out).expanduser() if out else Path("runs/demo") / datetime.now().strftime("%Y%m%d-%H%M%S")
     task = find_task(TASK)
     path = collect(task, folder / "data" / f"{task.dataset}.npz", seed=seed, workers=workers, show=show)
     data = load_dataset(path, task)

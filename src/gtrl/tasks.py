@@ -124,7 +124,7 @@ _OTHER_ROWS = (
     _task("pointmaze-medium-navigate",    "deterministic", _LONG,           _POINT,       1000,  0.1,   0.1),
     _task("pointmaze-medium-stitch",      "stitch",        _SHORT,          _POINT,       1000,  0.7,   0.03),
     # The demo's small teleport maze.
-    _task("pointmaze-mini-navigate",      "teleport",      (300, 200),      _POINT,       400,   0.0,   0.1, 0.995),
+    _task("pointmaze-mini-navigate",      "teleport",      (300, 200),      _POINT,       400,   0.0,   0.05, 0.995),
 )  # fmt: skip
 OTHERS: dict[str, Task] = {task.name: task for task in _OTHER_ROWS}
 

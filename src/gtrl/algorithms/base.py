@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, ClassVar, Literal
 
+import jax.numpy as jnp
 import tyro
 from jax import Array
 
@@ -44,10 +45,12 @@ class Algorithm(ABC):
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, float) and not 0 <= value < math.inf:
+            value: Any = getattr(self, field.name)
+            if isinstance(value, list):  # fields must be hashable
+                object.__setattr__(self, field.name, tuple(value))
+            elif type(value) in (int, float) and not 0 <= value < math.inf:
                 raise ConfigError(f"{field.name.strip('_')} is {value} and must be a number from 0 up.")
-            if field.name.startswith("kappa") and not 0.5 <= value < 1:
+            elif field.name.startswith("kappa") and not 0.5 <= value < 1:
                 raise ConfigError(f"{field.name} is {value} and must lie from 0.5 up to below 1.")
         if not 0 < self.gamma < 1:
             raise ConfigError(f"gamma is {self.gamma} and must lie between 0 and 1.")
@@ -76,9 +79,10 @@ class Algorithm(ABC):
         """The scalar to minimise, all terms summed, and what to log."""
 
     @abstractmethod
-    def act(self, nets: Any, observation: Array, goal: Array, key: Array) -> Array:
-        """The action at evaluation, within -1 to 1."""
-
-    @abstractmethod
     def policy(self, nets: Any) -> Actor:
         """The network that becomes `policy.npz`."""
+
+    def act(self, nets: Any, observation: Array, goal: Array, key: Array) -> Array:
+        """The action at evaluation: the policy's mean, within -1 to 1."""
+        del key
+        return jnp.clip(self.policy(nets)(observation, goal), -1, 1)

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-import jax.numpy as jnp
 from jax import Array
 
 from gtrl.algorithms.base import Algorithm, Metrics
@@ -29,10 +28,6 @@ class BC(Algorithm):
         del target, key
         loss = behaviour_cloning(nets(batch.observation, batch.actor_goal), batch.action).mean()
         return loss, {"actor_loss": loss}
-
-    def act(self, nets: Actor, observation: Array, goal: Array, key: Array) -> Array:
-        del key
-        return jnp.clip(nets(observation, goal), -1, 1)
 
     def policy(self, nets: Actor) -> Actor:
         return nets

@@ -81,9 +81,5 @@ class GTRL(Algorithm):
         }
         return critic_loss + distill_loss + actor_loss, metrics
 
-    def act(self, nets: ActorCritic, observation: Array, goal: Array, key: Array) -> Array:
-        del key
-        return jnp.clip(nets.actor(observation, goal), -1, 1)
-
     def policy(self, nets: ActorCritic) -> Actor:
         return nets.actor

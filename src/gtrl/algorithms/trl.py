@@ -10,6 +10,7 @@ from jax import Array
 from gtrl import objectives as o
 from gtrl.algorithms.base import Algorithm, Lambda, Metrics
 from gtrl.data.goals import Batch
+from gtrl.errors import ConfigError
 from gtrl.networks import Actor, ActorCritic, Critic, Spec
 from gtrl.tasks import SUBGOAL_EXPECTILE, Goals
 
@@ -31,6 +32,11 @@ class TRL(Algorithm):
     rho_reads: Literal["critic", "target"] = "critic"  # the paper's Q(s, a, g), or (public code) the target value
     actor_reads: Literal["logit", "value"] = "logit"  # what the actor maximises
     distill: bool = True  # a second critic that reads the task's goal; off where goals are whole states
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if tuple(self.value_goals) != (0, 1, 0):
+            raise ConfigError("value_goals of TRL is (0, 1, 0): it has no target for goals off the state's trajectory.")
 
     def init(self, key: Array, spec: Spec) -> ActorCritic:
         return ActorCritic.init(key, spec, self.hidden, self.distill)
@@ -60,10 +66,6 @@ class TRL(Algorithm):
             "rho": rho.mean(),
         }
         return critic_loss + distill_loss + actor_loss, metrics
-
-    def act(self, nets: ActorCritic, observation: Array, goal: Array, key: Array) -> Array:
-        del key
-        return jnp.clip(nets.actor(observation, goal), -1, 1)
 
     def policy(self, nets: ActorCritic) -> Actor:
         return nets.actor

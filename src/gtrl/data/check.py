@@ -29,6 +29,11 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     return read_npz(path, DataError, KEYS)
 
 
+def validation_path(path: Path) -> Path:
+    """OGBench's name for the validation file beside a training file."""
+    return path.with_name(f"{path.stem}-val.npz")
+
+
 def check_arrays(arrays: Arrays, task: Task | None = None) -> list[str]:
     """What is wrong, a clause each; an empty list where nothing is."""
     missing = [key for key in REQUIRED if key not in arrays]
@@ -160,6 +165,8 @@ def check_file(path: str | Path, task: Task | None = None) -> Report:
         facts["transitions"] = int(lengths.sum())
         facts["lengths"] = (int(lengths.min()), int(lengths.max()))
     facts["ranges"] = {
-        key: (value.min(0), value.max(0)) for key, value in arrays.items() if value.ndim == 2 and len(value)
+        key: (value.min(0), value.max(0))
+        for key, value in arrays.items()
+        if value.ndim == 2 and value.size and value.dtype.kind in "biuf"
     }
     return Report(path, task, problems=problems, **facts)

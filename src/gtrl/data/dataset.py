@@ -5,12 +5,11 @@ import hashlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from gtrl.data.check import check_arrays, oracle_goals, read_arrays
+from gtrl.data.check import check_arrays, oracle_goals, read_arrays, validation_path
 from gtrl.errors import DataError
 from gtrl.networks import Spec
 from gtrl.tasks import Task, find_task
@@ -51,30 +50,28 @@ class Data:
 
 def make_dataset(observations: Any, actions: Any, terminals: Any, goals: Any = None, identity: Any = None) -> Dataset:
     """A dataset from plain arrays; goals are whole states unless given. Checks what it is given."""
-    arrays = {"observations": observations, "actions": actions, "terminals": terminals}
-    arrays = {key: np.asarray(value) for key, value in arrays.items()}
-    if goals is not None:
-        arrays["goals"] = np.asarray(goals)
+    given = {"observations": observations, "actions": actions, "terminals": terminals, "goals": goals}
+    arrays = {key: np.asarray(value) for key, value in given.items() if value is not None}
     problems = check_arrays(arrays)
     if problems:
         raise DataError(f"the arrays are not a dataset: {problems[0]}.")
-    count = len(arrays["observations"])
-    last = np.flatnonzero(arrays["terminals"])
-    ends = last[np.searchsorted(last, np.arange(count))]
+    return _on_device(arrays, arrays.get("goals"), identity)
+
+
+def _on_device(arrays: dict[str, np.ndarray], goals: np.ndarray | None, identity: Any = None) -> Dataset:
+    """Arrays that were found to be right, moved to the device once."""
+    terminals = arrays["terminals"].astype(bool)
+    rows = np.arange(len(terminals))
+    last = np.flatnonzero(terminals)
     observations = jnp.asarray(arrays["observations"], jnp.float32)
     return Dataset(
         observations=observations,
         actions=jnp.clip(jnp.asarray(arrays["actions"], jnp.float32), -ACTION_LIMIT, ACTION_LIMIT),
-        goals=observations if goals is None else jnp.asarray(arrays["goals"], jnp.float32),
-        ends=jnp.asarray(ends, jnp.int32),
-        transitions=jnp.asarray(np.flatnonzero(~arrays["terminals"].astype(bool)), jnp.int32),
-        identity=jnp.arange(count, dtype=jnp.int32) if identity is None else jnp.asarray(identity, jnp.int32),
+        goals=observations if goals is None else jnp.asarray(goals, jnp.float32),
+        ends=jnp.asarray(last[np.searchsorted(last, rows)], jnp.int32),
+        transitions=jnp.asarray(np.flatnonzero(~terminals), jnp.int32),
+        identity=jnp.asarray(rows if identity is None else identity, jnp.int32),
     )
-
-
-def validation_path(path: Path) -> Path:
-    """OGBench's name for the validation file beside a training file."""
-    return path.with_name(f"{path.stem}-val.npz")
 
 
 def digest_of(*paths: Path) -> str:
@@ -94,7 +91,7 @@ def _read(path: Path, task: Task | None) -> Dataset:
         more = f" (and {len(problems) - 1} more: see 'gtrl data check')" if len(problems) > 1 else ""
         raise DataError(f"{path}: {problems[0]}{more}.")
     goals = oracle_goals(arrays, task) if task else arrays.get("goals")
-    return make_dataset(arrays["observations"], arrays["actions"], arrays["terminals"], goals)
+    return _on_device(arrays, goals)
 
 
 def load_dataset(path: str | Path, task: str | Task | None = None) -> Data:
@@ -111,8 +108,3 @@ def load_dataset(path: str | Path, task: str | Task | None = None) -> Data:
     if validation and validation[0].spec != train.spec:
         raise DataError(f"{beside}: its dimensions differ from those of {path.name}.")
     return Data(train, validation[0] if validation else None, task, str(path), digest_of(*files))
-
-
-def device_bytes(dataset: Dataset) -> int:
-    """How much device memory a dataset takes."""
-    return sum(leaf.nbytes for leaf in jax.tree.leaves(dataset))

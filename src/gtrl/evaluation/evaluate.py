@@ -30,36 +30,39 @@ def evaluate(
     """Roll out the policies of a run (or one policy file) and return the rows of `eval.csv`.
 
     Of a run: the policies at `step`, or else at the steps that count for its score (800K, 900K, 1M where
-    they are there, and the last). Its directory gets `eval.csv`, `rollouts.npz` and, for mazes,
+    they are there, and the last). Its directory gets `eval.csv` and, for mazes, `rollouts.npz` and
     `values.npz`. Episode k of a goal starts the same for every policy.
     """
     if episodes < 1:
         raise ConfigError(f"episodes is {episodes} and must be at least 1.")
     if workers is not None and workers < 1:
         raise ConfigError(f"workers is {workers} and must be at least 1.")
+    if base_seed < 0:
+        raise ConfigError(f"seed is {base_seed} and must not be negative.")
     run = None if isinstance(what, (str, Path)) and str(what).endswith(".npz") else Run.open(what)
     chosen = _policies(run, step) if run else [Path(str(what))]
     headers = [load_policy(path).header for path in chosen]
     task = _task_of(headers[0])
+    maze = "maze" in task.family
     outcomes: list[list[Outcome]] = [[] for _ in chosen]
-    title = f"{headers[0].get('algorithm', 'policy')} on {task.name}"
+    title = f"{headers[0].get('algorithm', 'policy').upper()} evaluation"
     total = len(chosen) * episodes * GOALS_PER_TASK
     with console.bar(title, total, "episodes", show) as bar:
-        rollouts = roll_out(
-            chosen, task, episodes, workers=workers, base_seed=base_seed, record=RECORDED if run else 0, bar=bar
-        )
+        record = RECORDED if run and maze else 0
+        rollouts = roll_out(chosen, task, episodes, workers=workers, base_seed=base_seed, record=record, bar=bar)
         for index, outcome in rollouts:
             outcomes[index].append(outcome)
     rows = [row for header, played in zip(headers, outcomes, strict=True) for row in _rows(header, task, played)]
     if run:
         run.add_evaluations(rows)
-        last = headers[-1]["step"]
-        played = {h["seed"]: o for h, o in zip(headers, outcomes, strict=True) if h["step"] == last}
-        _write_rollouts(run, last, played)
-        if "maze" in task.family:
-            from gtrl.evaluation.values import write_values
+        if maze:
+            last = headers[-1]["step"]
+            played = {h["seed"]: o for h, o in zip(headers, outcomes, strict=True) if h["step"] == last}
+            _write_rollouts(run, last, played)
+            if (run.checkpoints / str(last)).exists():  # a run may have been copied without them
+                from gtrl.evaluation.values import write_values
 
-            write_values(run, task, last)
+                write_values(run, task, last)
     return rows
 
 

@@ -32,7 +32,7 @@ def maze_picture(out: Path, runs: dict[str, Path], exact: Path, goal: int, rates
         image = _draw_values(axis, values["points"], values["values"][:, goal - 1].mean(0), values)
         _draw_rollouts(axis, runs[name] / "rollouts.npz", goal)
         each = ", ".join(f"{rate:.0f}" for rate in rates[name])
-        axis.set_title(f"{name}: success {np.mean(rates[name]):.0f} % (seeds {each})")
+        axis.set_title(f"{name}: success {np.mean(rates[name]):.0f} % over all five goals (seeds {each})")
     if image is not None:
         figure.colorbar(image, ax=axes, shrink=0.6, label="value of a state for the goal ★", pad=0.02)
     for axis in flat:

@@ -14,7 +14,7 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from gtrl.console import progress_bar
 
-SHOWN = ("critic_loss", "actor_loss")  # losses beside the bar, where a method has them
+SHOWN = ("critic", "actor")  # losses beside the bar, where a method has them
 
 
 class Log:
@@ -48,7 +48,7 @@ class Log:
         return (step - self.start) / (time.perf_counter() - self.began)
 
     def stepped(self, step: int) -> None:
-        note = f"{self.steps_per_second(step):,.0f} steps/s × {len(self.seeds)} seeds  {self.losses}"
+        note = f"{self.steps_per_second(step):,.0f} steps/s × {len(self.seeds)} seeds {self.losses}"
         self.progress.update(self.bar, completed=step, note=note)
 
     def logged(self, step: int, train: dict[str, Any], validation: dict[str, Any]) -> None:
@@ -64,7 +64,8 @@ class Log:
         _write(self.timing, {"step": step, "time": time.time(), "steps_per_second": speed})
         self._event(step, [Summary.Value(tag="steps_per_second", simple_value=speed)])
         self.events.flush()
-        self.losses = "  ".join(f"{name} {table[name].mean():.3f}" for name in SHOWN if name in table)
+        means = {name: table[f"{name}_loss"].mean() for name in SHOWN if f"{name}_loss" in table}
+        self.losses = " ".join(f"{name} {mean:.3f}" for name, mean in means.items())
 
     def _event(self, step: int, values: list[Any]) -> None:
         self.events.add_event(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))

@@ -33,7 +33,8 @@ class Training:
     # The moving average takes the updated networks, as Algorithm 1 writes it, or (public code) the previous ones.
     target_from: Literal["updated", "previous"] = "updated"
     log_every: int = 5000
-    checkpoint_every: int = 0  # 0: at 800K, 900K, 1M; the last step always
+    checkpoints: tuple[int, ...] = SCORED_STEPS  # steps to keep; the last one always is
+    checkpoint_every: int = 0  # and every so many steps
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size", "log_every"):
@@ -46,9 +47,8 @@ class Training:
 
     @property
     def checkpoint_steps(self) -> list[int]:
-        every = self.checkpoint_every
-        chosen = range(every, self.steps, every) if every else [step for step in SCORED_STEPS if step < self.steps]
-        return [*chosen, self.steps]
+        every = range(0, self.steps, self.checkpoint_every) if self.checkpoint_every else ()
+        return sorted({step for step in (*self.checkpoints, *every, self.steps) if 0 < step <= self.steps})
 
     @property
     def update(self) -> "Update":

@@ -88,8 +88,8 @@ def _prepare(run: Run, config: dict[str, Any], resume: bool) -> int:
     old = run.config
     changed = [key for key in _SAME if _plain(old.get(key)) != _plain(config[key])]
     changed += [] if old["data"]["digest"] == config["data"]["digest"] else ["data"]
-    update = [old["training"][name] != config["training"][name] for name in loop.Update._fields]
-    changed += ["training"] if any(update) else []
+    kept = (*loop.Update._fields, "log_every")  # how long and what is kept may change
+    changed += ["training"] if any(old["training"][name] != config["training"][name] for name in kept) else []
     if changed:
         raise RunError(f"{run.path} holds another run: its {' and '.join(changed)} differ; choose another --out.")
     done = checkpoint.steps(run.checkpoints)
@@ -147,8 +147,7 @@ def train(
         save_policies(run, algorithm, data.task, spec, seeds, step, states)
         checkpoint.save(run.checkpoints, step, states)
 
-    where = f" on {data.task.name}" if data.task else ""
-    with Log(run.path, seeds, start, training.steps, f"{algorithm.title}{where}", show) as log:
+    with Log(run.path, seeds, start, training.steps, algorithm.title, show) as log:
         loop.fit(
             algorithm, training, states, keys, data.train,
             on_step=log.stepped, on_log=on_log, on_checkpoint=on_checkpoint, chunk=chunk,

@@ -8,6 +8,7 @@ import numpy as np
 
 from gtrl import console
 from gtrl.console import Bar
+from gtrl.data.check import validation_path
 from gtrl.data.collect.maze import Episode, MazeCollector
 from gtrl.errors import ConfigError, DataError
 from gtrl.npz import write_npz
@@ -70,7 +71,7 @@ class Plan:
 
     @property
     def validation(self) -> Path:
-        return self.path.with_name(f"{self.path.stem}-val.npz")
+        return validation_path(self.path)
 
     @property
     def held_out(self) -> int:
