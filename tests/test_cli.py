@@ -80,7 +80,7 @@ def test_training_leaves_a_run_directory(bc_run: Path, mini_file: Path) -> None:
     assert config["algorithm"]["hidden"] == [8]
     assert config["training"] == {
         "steps": 20, "batch_size": 32, "learning_rate": 3e-4, "precision": "float32", "target_from": "updated",
-        "log_every": 10, "checkpoint_every": 10,
+        "log_every": 10, "checkpoints": [800_000, 900_000, 1_000_000], "checkpoint_every": 10,
     }  # fmt: skip
     assert {"python", "jax", "numpy"} <= set(config["versions"])
     assert config["gtrl"]

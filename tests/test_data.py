@@ -11,6 +11,7 @@ import ogbench
 import pytest
 from ogbench.relabel_utils import add_oracle_reps
 
+from gtrl.cli import main
 from gtrl.data.check import check_file
 from gtrl.data.dataset import Data, load_dataset, make_dataset
 from gtrl.errors import DataError
@@ -194,6 +195,15 @@ def test_bad_arrays_are_refused_in_one_sentence(changes: dict[str, Any], said: s
         load_dataset(path, MINI)
     assert str(path) in str(caught.value)
     assert is_one_sentence(str(caught.value)), caught.value
+
+
+@pytest.mark.parametrize("changes", [changes for changes, _ in BAD.values()], ids=BAD)
+def test_the_check_command_names_a_problem(
+    changes: dict[str, Any], write_file: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["data", "check", str(write_file(**changes)), "--task", MINI]) == 2
+    output = capsys.readouterr()
+    assert "problem " in output.out or output.err.startswith("gtrl: ")
 
 
 @pytest.mark.parametrize(

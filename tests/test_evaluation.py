@@ -344,6 +344,14 @@ def test_eval_csv(evaluated: tuple[Run, list[dict[str, Any]]]) -> None:
     assert run.evaluations() == rows
 
 
+def test_a_run_without_its_checkpoints_can_be_evaluated(gtrl_run: Run, tmp_path: Path) -> None:
+    copy = shutil.copytree(gtrl_run.path, tmp_path / "copy", ignore=shutil.ignore_patterns("checkpoints", "values.npz"))
+    assert len(evaluate(copy, episodes=1, workers=1, show=False)) == 2 * 5
+    assert not (copy / "values.npz").exists()
+    with pytest.raises(ConfigError, match=r"seed is -1 and must not be negative\.$"):
+        evaluate(copy, base_seed=-1)
+
+
 def test_rollouts_npz(evaluated: tuple[Run, list[dict[str, Any]]]) -> None:
     run, rows = evaluated
     maze = make_environment(find_task(MINI)).unwrapped

@@ -12,7 +12,7 @@ import pytest
 import gtrl
 from gtrl.algorithms import ALGORITHMS, Algorithm, make
 from gtrl.data.dataset import Data, Dataset, make_dataset
-from gtrl.errors import RunError
+from gtrl.errors import ConfigError, RunError
 from gtrl.training import checkpoint, loop
 
 
@@ -114,6 +114,17 @@ def test_the_default_checkpoints_are_the_scored_steps():
     assert loop.Training().checkpoint_steps == [800_000, 900_000, 1_000_000]
     assert loop.Training(steps=850_000).checkpoint_steps == [800_000, 850_000]
     assert loop.Training(steps=10, checkpoint_every=4).checkpoint_steps == [4, 8, 10]
+    assert loop.Training(steps=10, checkpoints=(3, 12), checkpoint_every=4).checkpoint_steps == [3, 4, 8, 10]
+
+
+def test_lists_will_do_for_tuples_and_trl_takes_its_own_goals_only():
+    assert hash(make("bc", hidden=[8, 8])) == hash(make("bc", hidden=(8, 8)))
+    with pytest.raises(ConfigError, match="alpha is -1"):
+        make("gtrl", alpha=-1)
+    with pytest.raises(ConfigError, match="kappa is 1"):
+        make("gtrl", kappa=1.5)
+    with pytest.raises(ConfigError, match="no target for goals off"):
+        make("trl", value_goals=(0, 0.5, 0.5))
 
 
 def run_of(folder: Path, steps: int, **how) -> gtrl.Run:
