@@ -32,7 +32,7 @@ class Log:
         self.progress.disable = not show
         self.bar = self.progress.add_task(title, total=steps, completed=start, note="")
         self.losses = ""
-        self.began, self.start = time.perf_counter(), start
+        self.began, self.start = 0.0, -1  # set when the first chunk, which compiles, is done
 
     def __enter__(self) -> "Log":
         self.progress.start()
@@ -45,9 +45,12 @@ class Log:
         self.events.close()
 
     def steps_per_second(self, step: int) -> float:
+        """Since the first chunk was done: the compilation is not in it."""
         return (step - self.start) / (time.perf_counter() - self.began)
 
     def stepped(self, step: int) -> None:
+        if self.start < 0:
+            self.began, self.start = time.perf_counter(), step
         note = f"{self.steps_per_second(step):,.0f} steps/s × {len(self.seeds)} seeds {self.losses}"
         self.progress.update(self.bar, completed=step, note=note)
 
