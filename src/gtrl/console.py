@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 Bar = Callable[[int], None]  # called with how many more are done
@@ -18,13 +18,12 @@ def no_bar(done: int) -> None:
 
 
 def progress_bar() -> Progress:
-    """Bars with a count, a free text, the time taken and the time left."""
+    """Bars with a percentage, a free text and the time left."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=12),  # all of it fits into 80 columns
-        MofNCompleteColumn(),
+        TextColumn("{task.percentage:>3.0f} %"),
         TextColumn("{task.fields[note]}"),
-        TimeElapsedColumn(),
         TimeRemainingColumn(),
         console=errors,
     )
