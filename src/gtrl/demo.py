@@ -74,11 +74,14 @@ def comparison(rows: Sequence[dict[str, Any]], episodes: int) -> Any:
     return console.table(title, ["method", "seed", *goals, "overall"], lines)
 
 
-def _percent(rows: Sequence[dict[str, Any]], goals: Sequence[str]) -> list[str]:
-    def rate(chosen: Sequence[dict[str, Any]]) -> str:
-        return f"{100 * sum(row['successes'] for row in chosen) / sum(row['episodes'] for row in chosen):.0f}"
+def _rate(rows: Sequence[dict[str, Any]]) -> float:
+    """Success in percent."""
+    return 100 * sum(row["successes"] for row in rows) / sum(row["episodes"] for row in rows)
 
-    return [*(rate([row for row in rows if row["goal"] == goal]) for goal in goals), rate(rows)]
+
+def _percent(rows: Sequence[dict[str, Any]], goals: Sequence[str]) -> list[str]:
+    by_goal = [[row for row in rows if row["goal"] == goal] for goal in goals]
+    return [f"{_rate(chosen):.0f}" for chosen in (*by_goal, rows)]
 
 
 def draw(folder: Path, rows: Sequence[dict[str, Any]]) -> Path:
@@ -98,8 +101,7 @@ def draw(folder: Path, rows: Sequence[dict[str, Any]]) -> Path:
     for method in METHODS:
         for seed in Run.open(folder / method).seeds:
             mine = [row for row in rows if (row["algorithm"], row["seed"]) == (method, seed)]
-            share = sum(row["successes"] for row in mine) / sum(row["episodes"] for row in mine)
-            rates.setdefault(method.upper(), []).append(100 * share)
+            rates.setdefault(method.upper(), []).append(_rate(mine))
     runs = {method.upper(): folder / method for method in METHODS}
     maze_picture(folder / "demo.png", runs, folder / "exact.npz", PICTURED_GOAL, rates)
     return folder / "demo.png"
