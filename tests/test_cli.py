@@ -80,7 +80,7 @@ def test_training_leaves_a_run_directory(bc_run: Path, mini_file: Path) -> None:
     assert config["algorithm"]["hidden"] == [8]
     assert config["training"] == {
         "steps": 20, "batch_size": 32, "learning_rate": 3e-4, "precision": "float32", "target_from": "updated",
-        "log_every": 10, "checkpoints": [800_000, 900_000, 1_000_000], "checkpoint_every": 10,
+        "log_every": 10, "shard_steps": 5000, "checkpoints": [800_000, 900_000, 1_000_000], "checkpoint_every": 10,
     }  # fmt: skip
     assert {"python", "jax", "numpy"} <= set(config["versions"])
     assert config["gtrl"]
@@ -286,10 +286,10 @@ def test_own_data_without_a_task(gtrl: Gtrl, write_file: Callable[..., Path], tm
         ("data check nowhere.npz", "there is no file nowhere.npz."),
         ("train bc --data nowhere.npz", "there is no file nowhere.npz."),
         ("train bc", "say what to train on"),
-        ("train bc --task scene-play", "collect it with 'gtrl data collect scene-play'"),
+        ("train bc --task scene-play", "get it with 'gtrl data get scene-play'"),
         ("evaluate nowhere", "nowhere is not a run directory"),
         ("evaluate nowhere.npz", "there is no file nowhere.npz"),
-        ("data collect scene-play --episodes 1 --out a.npz", "cannot be collected yet"),
+        ("data collect antmaze-large-stitch --episodes 1 --out a.npz", "needs an expert that can walk"),
         (f"data collect {MINI} --episodes 0 --out a.npz", "episodes is 0"),
     ],
 )
@@ -403,7 +403,7 @@ def test_data_collect(gtrl: Gtrl, tmp_path: Path) -> None:
     assert status == 0
     assert str(tmp_path / "a.npz") in output
     written = contents(tmp_path)
-    assert set(written) == {"a.npz", "a-val.npz"}
+    assert set(written) == {"a.npz", "a-val.npz", "a.origin.json"}
     status, _, complaint = gtrl(*command)
     assert status == 2
     assert "exists already" in complaint

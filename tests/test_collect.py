@@ -9,8 +9,8 @@ import pytest
 from scipy.sparse.csgraph import shortest_path
 
 from gtrl.data.collect import files
-from gtrl.data.collect.files import Plan, collect, collect_episodes
-from gtrl.data.collect.maze import NOISE, MazeCollector, MazeMap
+from gtrl.data.collect.files import Plan, collect
+from gtrl.data.collect.maze import POINT_NOISE, MazeCollector, MazeMap
 from gtrl.environments import make_environment
 from gtrl.errors import ConfigError, DataError
 from gtrl.tasks import find_task
@@ -98,7 +98,7 @@ def test_stitch_walks_four_cells_and_stays() -> None:
     between, cells = distances_of(walker.maze), cells_of(walker.maze)
     for seed in range(5):
         episode, seen = walker.watch(seed)
-        start, end = (cells.index(walker.maze.xy_to_ij(episode.qpos[row])) for row in (0, -1))
+        start, end = (cells.index(walker.maze.xy_to_ij(episode["qpos"][row])) for row in (0, -1))
         assert between[start, end] == 4
         assert {goal for _, goal, _, _ in seen} == {cells[end]}
 
@@ -125,7 +125,7 @@ def walk() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Actions, the directions they were made of, and the way to OGBench's sub-goal, over a few episodes."""
     walker = Watched(find_task("pointmaze-teleport-stitch"))
     episodes = [walker.watch(seed) for seed in range(10)]
-    actions = np.concatenate([episode.actions for episode, _ in episodes])
+    actions = np.concatenate([episode["actions"] for episode, _ in episodes])
     directions, ways = (np.array([row[k] for _, seen in episodes for row in seen]) for k in (2, 3))
     return actions, directions, ways
 
@@ -139,7 +139,7 @@ def test_direction_is_the_unit_vector_to_ogbenchs_subgoal(walk: tuple[np.ndarray
 
 def test_noise_has_standard_deviation_one_half(walk: tuple[np.ndarray, ...]) -> None:
     actions, directions, _ = walk
-    assert NOISE == 0.5
+    assert POINT_NOISE == 0.5
     assert np.abs(actions).max() == 1
     # Across the way the direction is about 0, so that clipping touches the outer 5 % only and the quantiles at one
     # standard deviation are those of the noise itself.
@@ -171,8 +171,8 @@ def test_row_after_a_teleport_shows_the_entrance_and_the_exit() -> None:
     """OGBench moves the agent after the observation was taken: `observations` lag behind `qpos` for that one row."""
     walker = MazeCollector(find_task("pointmaze-teleport-navigate"))
     episodes = [walker.episode(np.random.SeedSequence(seed)) for seed in range(6)]
-    observed = np.concatenate([episode.observations for episode in episodes])
-    actual = np.concatenate([episode.qpos for episode in episodes])
+    observed = np.concatenate([episode["observations"] for episode in episodes])
+    actual = np.concatenate([episode["qpos"] for episode in episodes])
     moved = np.flatnonzero((observed != actual).any(1))
     assert len(moved) > 10
     ports = walker.maze._teleport_info
@@ -194,7 +194,7 @@ def test_same_seed_same_bytes_whatever_the_workers(tmp_path: Path, monkeypatch: 
         return [path.read_bytes(), path.with_name(f"{name}-val.npz").read_bytes()]
 
     one = both("one", workers=1, seed=7)
-    monkeypatch.setattr(files, "ROWS_PER_JOB", 2 * ROWS)  # three jobs instead of one, so that both workers have some
+    monkeypatch.setattr(files, "ROWS_PER_PART", {"pointmaze": 2 * ROWS})  # three parts, so that both workers have some
     assert both("two", workers=2, seed=7) == one
     other = both("other", workers=2, seed=8)
     assert all(first != second for first, second in zip(one, other, strict=True))
@@ -230,7 +230,7 @@ def test_never_overwrites(taken: str, tmp_path: Path) -> None:
         (MINI, "a.npz", {"workers": 0}, ConfigError, "workers is 0"),
         (MINI, "a.npz", {"seed": -1}, ConfigError, "seed is -1"),
         (MINI, "a.npy", {}, DataError, r"must end in \.npz"),
-        ("antmaze-large-navigate", "a.npz", {}, DataError, "cannot be collected yet"),
+        ("antmaze-large-navigate", "a.npz", {}, DataError, "needs an expert that can walk"),
     ],
 )
 def test_what_cannot_be_collected(
@@ -239,9 +239,3 @@ def test_what_cannot_be_collected(
     with pytest.raises(error, match=said):
         collect(task, tmp_path / out, **options)  # pyright: ignore[reportArgumentType]
     assert not list(tmp_path.iterdir())
-
-
-def test_progress_counts_every_episode() -> None:
-    done: list[int] = []
-    collect_episodes(find_task(MINI), 3, seed=0, split=0, workers=1, bar=done.append)
-    assert sum(done) == 3

@@ -16,7 +16,8 @@ from finite import GAMMA, draws, fixed_point, teleporter
 from jax import Array
 
 from gtrl.algorithms import GTRL, TRL
-from gtrl.data.dataset import Dataset, make_dataset
+from gtrl.data.dataset import Data, Dataset, make_dataset
+from gtrl.data.rotation import Rotation
 from gtrl.networks import Actor, ActorCritic, Spec
 from gtrl.training import loop
 
@@ -68,6 +69,7 @@ def learned(algorithm: GTRL | TRL) -> np.ndarray:
     Large steps to get there (logits start at -9), then small ones to stay.
     """
     data, keys = dataset(), loop.seed_keys([0])
+    rotation = Rotation(Data(data), 1)
     fast = loop.Training(steps=2000, batch_size=2048, learning_rate=0.1, checkpoint_every=50)
     slow = dataclasses.replace(fast, steps=4000, learning_rate=0.01)
     seen = []
@@ -76,8 +78,8 @@ def learned(algorithm: GTRL | TRL) -> np.ndarray:
         if step > slow.steps - 1000:
             seen.append(np.asarray(jax.nn.sigmoid(states.nets.critic.logits[0])).mean(0))
 
-    states = loop.fit(algorithm, fast, loop.init(algorithm, fast.update, data.spec, keys, data), keys, data)
-    loop.fit(algorithm, slow, states, keys, data, on_checkpoint=keep)
+    states = loop.fit(algorithm, fast, loop.init(algorithm, fast.update, data.spec, keys, data), keys, rotation)
+    loop.fit(algorithm, slow, states, keys, rotation, on_checkpoint=keep)
     return np.mean(seen, 0)
 
 

@@ -12,6 +12,7 @@ import pytest
 import gtrl
 from gtrl.algorithms import ALGORITHMS, Algorithm, make
 from gtrl.data.dataset import Data, Dataset, make_dataset
+from gtrl.data.rotation import Rotation
 from gtrl.errors import ConfigError, RunError
 from gtrl.training import checkpoint, loop
 
@@ -36,7 +37,7 @@ def method(name: str) -> Algorithm:
 def trained(algorithm: Algorithm, seeds: list[int], training: loop.Training = TRAINING, **how) -> loop.State:
     data, keys = walks(), loop.seed_keys(seeds)
     states = loop.init(algorithm, training.update, data.spec, keys, data)
-    return loop.fit(algorithm, training, states, keys, data, **how)
+    return loop.fit(algorithm, training, states, keys, Rotation(Data(data), 1), **how)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -52,7 +53,7 @@ def test_chunk_length_changes_nothing_not_even_the_logs():
     logs: dict[int, list] = {1: [], 7: [], 50: []}
     finals = []
     for chunk, log in logs.items():
-        keep = lambda step, metrics, _, log=log: log.append((step, jax.device_get(metrics)))  # noqa: E731
+        keep = lambda step, metrics, _, __, log=log: log.append((step, jax.device_get(metrics)))  # noqa: E731
         finals.append(trained(method("gtrl"), [0, 1], chunk=chunk, on_log=keep))
     for other in finals[1:]:
         jax.tree.map(np.testing.assert_array_equal, finals[0], other)
@@ -65,8 +66,8 @@ def test_logged_metrics_are_means_over_the_steps_since_the_last_log():
     """Against single steps, each logged by itself."""
     single, spans = [], []
     every = dataclasses.replace(TRAINING, log_every=1)
-    trained(method("trl"), [0], every, on_log=lambda _, metrics, __: single.append(float(metrics["loss"][0])))
-    trained(method("trl"), [0], on_log=lambda _, metrics, __: spans.append(float(metrics["loss"][0])))
+    trained(method("trl"), [0], every, on_log=lambda _, metrics, *__: single.append(float(metrics["loss"][0])))
+    trained(method("trl"), [0], on_log=lambda _, metrics, *__: spans.append(float(metrics["loss"][0])))
     expected = [np.mean(single[0:20]), np.mean(single[20:40]), np.mean(single[40:50])]
     np.testing.assert_allclose(spans, expected, rtol=1e-5)
 
@@ -104,7 +105,7 @@ def test_bfloat16_follows_float32(name: str):
     for precision in ("float32", "bfloat16"):
         log: list[float] = []
         training = dataclasses.replace(TRAINING, precision=precision)
-        final = trained(method(name), [0], training, on_log=lambda _, m, __, log=log: log.append(float(m["loss"][0])))
+        final = trained(method(name), [0], training, on_log=lambda _, m, *__, log=log: log.append(float(m["loss"][0])))
         assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(final.nets))
         losses[precision] = log
     np.testing.assert_allclose(losses["bfloat16"], losses["float32"], rtol=0.05)

@@ -13,7 +13,7 @@ from tyro.conf import OmitArgPrefixes, Positional
 
 from gtrl import console
 from gtrl.errors import DataError, GtrlError, UnknownNameError
-from gtrl.tasks import EPISODES_PER_GOAL, TASKS, Task, find_task
+from gtrl.tasks import EPISODES_PER_GOAL, TASKS, find_task
 
 
 def tasks_command(*, json: bool = False) -> None:
@@ -33,7 +33,7 @@ def tasks_command(*, json: bool = False) -> None:
     }  # fmt: skip
     cells = [[_cell(row[key]) for key in shown.values()] for row in rows]
     title = "value goals are (0, 0.5, 0.5) on every task: (current, trajectory, random)"
-    print_wide(console.table(title, list(shown), cells, text=2))
+    console.print_wide(console.table(title, list(shown), cells, text=2))
 
 
 def algorithms_command(*, json: bool = False) -> None:
@@ -58,59 +58,95 @@ def algorithms_command(*, json: bool = False) -> None:
         )
         return
     rows = [[kind.name, kind.family, kind.idea, kind.reference] for kind in kinds]
-    print_wide(console.table("", ["method", "family", "idea", "reference"], rows, text=4))
+    console.print_wide(console.table("", ["method", "family", "idea", "reference"], rows, text=4))
+
+
+def get_command(
+    task: Positional[str],
+    *,
+    folder: Path | None = None,
+    mirror: str | None = None,
+    workers: int | None = None,
+    seed: int = 0,
+    expert: Path | None = None,
+    dribble_expert: Path | None = None,
+) -> None:
+    """A task's dataset, from wherever it can be had: the cache, a download, or collected here.
+
+    Args:
+        task: One of 'gtrl tasks'.
+        folder: Where data is kept; by default OGBench's cache, ~/.ogbench/data.
+        mirror: An address to try after OGBench's own; by default what GTRL_MIRROR names. Files lie right under it.
+        workers: Processes for collecting; by default one for each core.
+        seed: Decides collected data, to the last bit.
+        expert: For collecting ant, humanoid and soccer data: an expert policy that walks.
+        dribble_expert: For collecting soccer data: an expert policy that dribbles.
+    """
+    from gtrl.data.collect.expert import Experts
+    from gtrl.data.get import get_dataset
+
+    experts = Experts(expert, dribble_expert)
+    get_dataset(task, folder, mirror=mirror, workers=workers, seed=seed, experts=experts)
 
 
 def collect_command(
     task: Positional[str],
     *,
     episodes: int | None = None,
+    shards: int = 1,
     workers: int | None = None,
     seed: int = 0,
     out: Path | None = None,
+    expert: Path | None = None,
+    dribble_expert: Path | None = None,
 ) -> None:
-    """Collect a point-maze dataset by OGBench's protocol: a training file and, beside it, a validation file.
+    """Collect a dataset by OGBench's protocol: a training file and, beside it, a validation file.
+
+    Ctrl-C stops it; the same command goes on where it stopped.
 
     Args:
-        task: A point maze: pointmaze-{medium,large,teleport}-{navigate,stitch}.
+        task: One of 'gtrl tasks'; ant, humanoid and soccer tasks need an expert policy.
         episodes: Training episodes; by default as many as the task's public dataset has.
-        workers: Processes; by default one for each core. The file does not depend on it.
+        shards: Files to divide them into, for data that is larger than memory; --out is a folder then.
+        workers: Processes; by default one for each core. The data does not depend on it.
         seed: Decides the data, to the last bit.
         out: The file to write; by default in OGBench's cache folder, or, with --episodes, in collected/.
+        expert: For ant, humanoid and soccer: an expert policy that walks (docs/formats.md has the layout).
+        dribble_expert: For soccer: an expert policy that dribbles.
     """
-    from gtrl.data.check import validation_path
+    from gtrl.data.collect.expert import Experts
     from gtrl.data.collect.files import collect
+    from gtrl.data.get import cached_file
 
     chosen = find_task(task)
     # OGBench must not take a part for its own dataset: only a full one goes into its cache folder by default.
-    part = Path("collected", f"{episodes}-episodes", f"{chosen.dataset}.npz")
-    where = out or (cached_file(chosen) if episodes is None else part)
-    path = collect(chosen, where, episodes=episodes, workers=workers, seed=seed)
-    console.output.print(f"wrote {path} and {validation_path(path).name}", soft_wrap=True)
+    count = chosen.trajectories if episodes is None else episodes
+    part = Path("collected", f"{count}-episodes", chosen.dataset if shards > 1 else f"{chosen.dataset}.npz")
+    where = out or (cached_file(chosen) if episodes is None and shards == 1 else part)
+    experts = Experts(expert, dribble_expert)
+    path = collect(chosen, where, episodes=episodes, shards=shards, workers=workers, seed=seed, experts=experts)
+    console.output.print(f"wrote {path}", soft_wrap=True, highlight=False)
 
 
-def check_command(file: Positional[Path], *, task: str | None = None) -> int:
-    """Say what a dataset file holds and what is wrong with it. Exit status 2 where something is.
+def check_command(file: Positional[Path], *, task: str | None = None, picture: Path | None = None) -> int:
+    """Compare a dataset with its task: what it holds, what is wrong with it, where it goes. Exit status 2 for problems.
 
     Args:
-        file: An npz file in OGBench's format.
+        file: An npz file in OGBench's format, or a folder of such shards.
         task: The task it should fit; by default the one it is named after, if any.
+        picture: For mazes: where to draw the data; by default beside the file, as png.
     """
-    from gtrl.data.check import check_file
+    from gtrl.data.examine import examine, print_report
+    from gtrl.data.origin import shards_of
 
-    report = check_file(file, find_task(task) if task else None)
-    print(f"file         {report.path}")
-    print(f"task         {report.task.name if report.task else 'none: own data'}")
-    print(f"episodes     {report.episodes:,}, of {report.lengths[0]:,} to {report.lengths[1]:,} transitions")
-    print(f"transitions  {report.transitions:,}")
-    for key, shape in report.shapes.items():
-        bounds = report.ranges.get(key)
-        told = f"from {bounds[0].min():.4g} to {bounds[1].max():.4g}" if bounds else ""
-        print(f"{key:<12} {'×'.join(map(str, shape)):<12} {told}".rstrip())
-    for problem in report.problems:
-        print(f"problem      {problem}")
-    print("this file has problems" if report.problems else "nothing wrong")
-    return 2 if report.problems else 0
+    chosen = find_task(task) if task else None
+    shards = shards_of(file.expanduser())
+    if picture and len(shards) > 1:
+        raise DataError(f"{file} is a folder of {len(shards)} shards; --picture draws one file.")
+    reports = [examine(shard, chosen, picture, draw=len(shards) == 1) for shard in shards]
+    for report in reports:
+        print_report(report)
+    return 2 if any(report.problems for report in reports) else 0
 
 
 def evaluate_command(
@@ -153,6 +189,7 @@ def train_command(args: Sequence[str]) -> None:
     """`gtrl train ALGORITHM ...`: the method and the task are read first, for they decide the defaults."""
     from gtrl.algorithms import ALGORITHMS, find_algorithm, make
     from gtrl.data.dataset import load_dataset
+    from gtrl.data.get import cached_file
     from gtrl.training.loop import Training
     from gtrl.training.run import train
 
@@ -169,7 +206,7 @@ def train_command(args: Sequence[str]) -> None:
     @dataclasses.dataclass(frozen=True)
     class Train:
         task: str | None = None  # one of `gtrl tasks`; without one, --data is your own file
-        data: Path | None = None  # a dataset file; by default the task's file in OGBench's cache folder
+        data: Path | None = None  # a dataset file or a folder of shards; by default the task's file in OGBench's cache
         seeds: tuple[int, ...] = (0, 1, 2, 3)  # trained together
         out: Path | None = None  # the run directory; by default runs/<task>/<algorithm>/<time>
         resume: bool = False  # continue the run in --out from its last checkpoint
@@ -182,7 +219,7 @@ def train_command(args: Sequence[str]) -> None:
         raise DataError("say what to train on: --task TASK, --data FILE, or both.")
     if chosen.data is None and not path.exists():
         raise DataError(
-            f"there is no data for {named} at {path}: give --data FILE, or collect it with 'gtrl data collect {named}'."
+            f"there is no data for {named} at {path}: give --data FILE, or get it with 'gtrl data get {named}'."
         )
     run = train(
         chosen.algorithm, load_dataset(path, task), out=chosen.out, seeds=chosen.seeds, training=chosen.training,
@@ -193,18 +230,8 @@ def train_command(args: Sequence[str]) -> None:
         console.output.print(f"next: gtrl evaluate {run.path}", soft_wrap=True)
 
 
-def cached_file(task: Task) -> Path:
-    """Where OGBench keeps a task's training file."""
-    return Path("~/.ogbench/data").expanduser() / f"{task.dataset}.npz"
-
-
 def print_json(rows: Any) -> None:
     print(json.dumps(list(rows), indent=2))
-
-
-def print_wide(table: Any) -> None:
-    """A table in full: a narrow terminal wraps its lines rather than losing its columns."""
-    console.Console(width=max(400, console.output.width)).print(table)
 
 
 def _cell(value: Any) -> str:
@@ -218,7 +245,7 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
     "demo": demo_command,
     "tasks": tasks_command,
     "algorithms": algorithms_command,
-    "data": {"collect": collect_command, "check": check_command},
+    "data": {"get": get_command, "collect": collect_command, "check": check_command},
     "train": train_command,
     "evaluate": evaluate_command,
 }
@@ -260,6 +287,6 @@ def main(args: Sequence[str] | None = None) -> int:
     except (GtrlError, OSError) as error:
         print(f"gtrl: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("gtrl: interrupted", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        print(f"gtrl: interrupted{f'; {stop}' if str(stop) else ''}", file=sys.stderr)
         return 130

@@ -1,24 +1,19 @@
 """What a person sees: progress bars and tables, on stderr and stdout."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-Bar = Callable[[int], None]  # called with how many more are done
 errors = Console(stderr=True)
 output = Console()
 
 
-def no_bar(done: int) -> None:
-    """Progress that nobody watches."""
-
-
-def progress_bar() -> Progress:
-    """Bars with a percentage, a free text and the time left."""
+def progress_bar(show: bool = True) -> Progress:
+    """Bars with a percentage, a free text and the time left; nothing at all unless shown."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=12),  # all of it fits into 80 columns
@@ -26,24 +21,32 @@ def progress_bar() -> Progress:
         TextColumn("{task.fields[note]}"),
         TimeRemainingColumn(),
         console=errors,
+        disable=not show,
     )
 
 
+class Bar:
+    """Progress of one piece of work, with its rate; silent where nobody watches."""
+
+    def __init__(self, progress: Progress, task: TaskID, unit: str) -> None:
+        self.progress, self.task, self.unit = progress, task, unit
+
+    def begin(self, done: float, total: float | None) -> None:
+        """So much was done before, of so much in all."""
+        self.progress.reset(self.task, completed=int(done), total=total, note="")
+
+    def __call__(self, done: float, note: str = "") -> None:
+        """So much more is done; a note takes the place of the rate."""
+        self.progress.advance(self.task, done)
+        speed = self.progress.tasks[0].speed
+        self.progress.update(self.task, note=note or (f"{speed:,.0f} {self.unit}/s" if speed else ""))
+
+
 @contextmanager
-def bar(description: str, total: int, unit: str, show: bool = True) -> Iterator[Bar]:
-    """A progress bar with its rate."""
-    if not show:
-        yield no_bar
-        return
-    with progress_bar() as progress:
-        task = progress.add_task(description, total=total, note="")
-
-        def advance(done: int) -> None:
-            progress.advance(task, done)
-            speed = progress.tasks[0].speed
-            progress.update(task, note=f"{speed:,.0f} {unit}/s" if speed else "")
-
-        yield advance
+def bar(description: str, total: float | None, unit: str, show: bool = True, done: int = 0) -> Iterator[Bar]:
+    """A progress bar; `done` of the total were done before."""
+    with progress_bar(show) as progress:
+        yield Bar(progress, progress.add_task(description, total=total, completed=done, note=""), unit)
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], text: int = 1) -> Table:
@@ -54,3 +57,8 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], tex
     for row in rows:
         result.add_row(*map(str, row))
     return result
+
+
+def print_wide(table: Table) -> None:
+    """A table in full: a narrow terminal wraps its lines rather than losing its columns."""
+    Console(width=max(400, output.width)).print(table)

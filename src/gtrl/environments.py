@@ -2,6 +2,7 @@
 
 import contextlib
 import tempfile
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,14 +11,17 @@ import numpy as np
 from gtrl.tasks import Task
 
 
-def make_environment(task: Task) -> Any:
-    """The task's evaluation environment, with its step budget; goals in the task's own form."""
-    import ogbench
+def make_environment(task: Task, **options: Any) -> Any:
+    """The task's evaluation environment, with its step budget; goals in the task's own form.
 
-    with tempfile.TemporaryDirectory() as folder, _temporary_files_in(folder):
-        if task.name.startswith("pointmaze-mini"):
+    `options` go to the environment: manipulation tasks have a mode of their own for data collection.
+    """
+    with tempfile.TemporaryDirectory() as folder, _temporary_files_in(folder), quietly():
+        import ogbench
+
+        if not task.public:
             return _make_mini_maze(task)
-        return ogbench.make_env_and_datasets(task.environment, env_only=True)
+        return ogbench.make_env_and_datasets(task.environment, env_only=True, **options)
 
 
 # The demo's maze: a ring around two cells without a way out. Stepping on the teleporter (T) leads to one of
@@ -63,6 +67,21 @@ def _make_mini_maze(task: Task) -> Any:
     return gymnasium.wrappers.TimeLimit(MiniMaze(use_oracle_rep=True), task.episode_length)
 
 
+def teleporters(maze: Any) -> tuple[np.ndarray, np.ndarray]:
+    """(entrances, exits) of a maze, (n, 2) each in xy; empty where it has none."""
+    info = maze._teleport_info or {}
+    entrances, exits = (np.array(info.get(f"teleport_{key}_xys", []), np.float32) for key in ("in", "out"))
+    return entrances.reshape(-1, 2), exits.reshape(-1, 2)
+
+
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+    """Without what OGBench's imports and spaces warn of on every machine without a screen."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
 @contextlib.contextmanager
 def _temporary_files_in(folder: str) -> Iterator[None]:
     """OGBench's mazes write their model to a temporary file and leave it; here it goes with `folder`."""
@@ -80,7 +99,8 @@ def _keep_action_space(env: Any) -> None:
     """Manipulation environments make a fresh action space, seeded by chance, at each look; give them one to keep."""
     kind = type(env)
     if isinstance(getattr(kind, "action_space", None), property):
-        env.__class__ = type(kind.__name__, (kind,), {"action_space": env.action_space})
+        with quietly():
+            env.__class__ = type(kind.__name__, (kind,), {"action_space": env.action_space})
 
 
 class Isolated:

@@ -22,6 +22,10 @@ class DataError(GtrlError):
     """A dataset file that is missing, broken, or not what the task expects."""
 
 
+class DownloadError(DataError):
+    """A dataset that could not be downloaded; says which server failed and how."""
+
+
 class RunError(GtrlError):
     """A run directory or policy file that cannot be used as asked."""
 

@@ -1,14 +1,14 @@
 """Reading and writing npz files: whole or not at all, and a sentence where one cannot be read."""
 
-import os
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from gtrl.atomic import whole_or_not
 from gtrl.errors import GtrlError
 
 
@@ -28,7 +28,24 @@ def read_npz(path: Path, error: type[GtrlError], keys: tuple[str, ...] | None = 
 def write_npz(path: Path, arrays: Mapping[str, Any], compress: bool = True) -> None:
     """Write a file whole or not at all; the same arrays give the same bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.partial")
-    with partial.open("wb") as file:
+    with whole_or_not(path) as file:
         (np.savez_compressed if compress else np.savez)(file, **arrays)
-    os.replace(partial, path)
+
+
+def join_npz(path: Path, parts: Sequence[Path]) -> None:
+    """One file with the rows of all parts, in order, holding one array of one part in memory at a time."""
+    with np.load(parts[0]) as first:
+        columns = {key: first[key][:0] for key in first.files}
+    rows = sum(len(_array(part, next(iter(columns)))) for part in parts)
+    with whole_or_not(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as joined:
+        for key, empty in columns.items():
+            with joined.open(f"{key}.npy", "w", force_zip64=True) as member:
+                header = np.lib.format.header_data_from_array_1_0(empty) | {"shape": (rows, *empty.shape[1:])}
+                np.lib.format.write_array_header_1_0(member, header)
+                for part in parts:
+                    member.write(_array(part, key).tobytes())
+
+
+def _array(path: Path, key: str) -> np.ndarray:
+    with np.load(path) as file:
+        return file[key]

@@ -2,22 +2,15 @@
 
 import csv
 import json
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gtrl.atomic import write_text
 from gtrl.errors import RunError
 
 EVAL_COLUMNS = ("algorithm", "task", "seed", "step", "goal", "episodes", "successes")
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a small file whole or not at all."""
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(text)
-    os.replace(partial, path)
 
 
 @dataclass(frozen=True)
@@ -48,7 +41,7 @@ class Run:
 
     def save_config(self, config: dict[str, Any]) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.path / "config.json", json.dumps(config, indent=2) + "\n")
+        write_text(self.path / "config.json", json.dumps(config, indent=2) + "\n")
 
     @property
     def seeds(self) -> list[int]:
@@ -97,4 +90,4 @@ class Run:
         table = {(row["seed"], row["step"], row["goal"]): row for row in [*self.evaluations(), *rows]}
         ordered = [table[key] for key in sorted(table, key=lambda key: (key[1], key[0], key[2]))]
         lines = [",".join(EVAL_COLUMNS), *(",".join(str(row[key]) for key in EVAL_COLUMNS) for row in ordered)]
-        write_atomically(self.path / "eval.csv", "\n".join(lines) + "\n")
+        write_text(self.path / "eval.csv", "\n".join(lines) + "\n")

@@ -61,6 +61,11 @@ class Task:
         return self.name.split("-")[0]
 
     @property
+    def public(self) -> bool:
+        """Whether OGBench has it; the demo's maze is our own."""
+        return not self.name.startswith("pointmaze-mini")
+
+    @property
     def value_goals(self) -> Goals:
         return VALUE_GOALS
 

@@ -28,6 +28,8 @@ def spread(
     Loky rather than the standard library's pool: it neither forks a process that holds JAX nor runs the
     user's script again in each worker.
     """
+    if not jobs:
+        return
     workers = max(1, min(workers or default_workers(), len(jobs)))
     pool = ProcessPoolExecutor(max_workers=workers, env=ENVIRONMENT)
     try:

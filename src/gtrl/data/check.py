@@ -1,9 +1,10 @@
 """What is in a dataset file, and what is wrong with it. NumPy only."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,21 +18,16 @@ KEYS = (*REQUIRED, "qpos", "qvel", "button_states", "goals")
 
 # Where the oracle goal sits in a row (OGBench's `-oraclerep-` variants).
 _BALL = 15  # antsoccer: the ball's xy in qpos
-_OBJECTS = 14  # manipulation: the first cube's position in qpos
+OBJECTS = 14  # manipulation: the first cube's position in qpos
 _CUBE = 7  # numbers a cube takes in qpos
-_CENTRE, _SCALE = np.array([0.425, 0.0, 0.0]), 10.0
-_DRAWER_SCALE, _WINDOW_SCALE = 18.0, 15.0
-_CUBES = {"cube-single-play": 1, "cube-double-play": 2, "scene-play": 1}
+_CENTRE, SCALE = np.array([0.425, 0.0, 0.0]), 10.0
+DRAWER_SCALE, WINDOW_SCALE = 18.0, 15.0
+CUBES = {"cube-single-play": 1, "cube-double-play": 2, "scene-play": 1}
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """The arrays of a dataset file that mean something here."""
     return read_npz(path, DataError, KEYS)
-
-
-def validation_path(path: Path) -> Path:
-    """OGBench's name for the validation file beside a training file."""
-    return path.with_name(f"{path.stem}-val.npz")
 
 
 def check_arrays(arrays: Arrays, task: Task | None = None) -> list[str]:
@@ -111,14 +107,14 @@ def oracle_goals(arrays: Arrays, task: Task) -> np.ndarray:
         raise DataError(f"'qpos' has {qpos.shape[1]} dimensions where the goals of {task.name} need {width}")
     if task.family == "antsoccer":
         return qpos[:, _BALL : _BALL + 2].astype(np.float32)
-    if task.name not in _CUBES:
+    if task.name not in CUBES:
         return qpos[:, :2].astype(np.float32)
-    starts = [_OBJECTS + _CUBE * cube for cube in range(_CUBES[task.name])]
-    parts = [(qpos[:, start : start + 3] - _CENTRE) * _SCALE for start in starts]
+    starts = [OBJECTS + _CUBE * cube for cube in range(CUBES[task.name])]
+    parts = [(qpos[:, start : start + 3] - _CENTRE) * SCALE for start in starts]
     if task.family == "scene":
         buttons = arrays["button_states"]
         drawer = starts[-1] + _CUBE + buttons.shape[1]
-        parts += [buttons, qpos[:, [drawer]] * _DRAWER_SCALE, qpos[:, [drawer + 1]] * _WINDOW_SCALE]
+        parts += [buttons, qpos[:, [drawer]] * DRAWER_SCALE, qpos[:, [drawer + 1]] * WINDOW_SCALE]
     return np.concatenate(parts, -1).astype(np.float32)
 
 
@@ -126,10 +122,19 @@ def _qpos_width(arrays: Arrays, task: Task) -> int:
     """How many numbers of qpos the task's goals reach into."""
     if task.family == "antsoccer":
         return _BALL + 2
-    if task.name not in _CUBES:
+    if task.name not in CUBES:
         return 2
     behind = arrays["button_states"].shape[1] + 2 if task.family == "scene" else 0  # buttons, drawer, window
-    return _OBJECTS + _CUBE * _CUBES[task.name] + behind
+    return OBJECTS + _CUBE * CUBES[task.name] + behind
+
+
+class Fact(NamedTuple):
+    """One line of a comparison: what the file has and what the task's own dataset has."""
+
+    what: str
+    found: str
+    expected: str = ""
+    agrees: bool = True
 
 
 @dataclass(frozen=True)
@@ -143,30 +148,68 @@ class Report:
     transitions: int = 0
     lengths: tuple[int, int] = (0, 0)  # transitions of the shortest and the longest episode
     ranges: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
+    facts: list[Fact] = field(default_factory=list)  # beside the task's own dataset
     problems: list[str] = field(default_factory=list)
+    picture: Path | None = None
 
 
 def task_of(path: Path) -> Task | None:
-    """The task a file is named after, if any."""
-    name = path.stem.removesuffix("-val").removesuffix("-v0")
+    """The task a file is named after, if any; a shard's number does not matter."""
+    name = re.sub(r"-v0(-\d+)?$", "", path.stem.removesuffix("-val"))
     return (TASKS | OTHERS).get(name)
 
 
-def check_file(path: str | Path, task: Task | None = None) -> Report:
-    """Read a file and say what it holds and what is wrong with it."""
+def check_file(
+    path: str | Path, task: Task | None = None, *, validation: bool | None = None, public: bool = False
+) -> Report:
+    """Read a file and say what it holds and what is wrong with it.
+
+    With `public`, it must be the task's whole public dataset: as many episodes, as long.
+    """
     path = Path(path).expanduser()
-    task = task or task_of(path)
-    arrays = read_arrays(path)
+    return check(path, read_arrays(path), task or task_of(path), validation=validation, public=public)
+
+
+def check(
+    path: Path, arrays: Arrays, task: Task | None, *, validation: bool | None = None, public: bool = False
+) -> Report:
+    """The same for arrays that were read already."""
     problems = check_arrays(arrays, task)
-    facts: dict[str, Any] = {"shapes": {key: value.shape for key, value in arrays.items()}}
+    found: dict[str, Any] = {"shapes": {key: value.shape for key, value in arrays.items()}}
     if "terminals" in arrays and arrays["terminals"].ndim == 1 and arrays["terminals"].any():
         lengths = np.diff(np.flatnonzero(arrays["terminals"]), prepend=-1) - 1
-        facts["episodes"] = len(lengths)
-        facts["transitions"] = int(lengths.sum())
-        facts["lengths"] = (int(lengths.min()), int(lengths.max()))
-    facts["ranges"] = {
+        found["episodes"] = len(lengths)
+        found["transitions"] = int(lengths.sum())
+        found["lengths"] = (int(lengths.min()), int(lengths.max()))
+    found["ranges"] = {
         key: (value.min(0), value.max(0))
         for key, value in arrays.items()
         if value.ndim == 2 and value.size and value.dtype.kind in "biuf"
     }
-    return Report(path, task, problems=problems, **facts)
+    report = Report(path, task, problems=problems, **found)
+    if task and not problems:
+        report.facts.extend(_compare(report, task, path.stem.endswith("-val") if validation is None else validation))
+        if public:
+            differing = [fact for fact in report.facts if not fact.agrees]
+            told = (f"it has {fact.what} {fact.found} where {task.name} has {fact.expected}" for fact in differing)
+            problems.extend(told)
+    return report
+
+
+def _compare(report: Report, task: Task, validation: bool) -> list[Fact]:
+    """The file beside the task's public dataset; where they may differ in good right, it is no problem."""
+    count = max(1, task.trajectories // 10) if validation else task.trajectories
+    length = task.trajectory_length
+    shortest, longest = report.lengths
+    told = f"{longest:,}" if shortest == longest else f"{shortest:,} to {longest:,}"
+    dims = [
+        Fact(f"numbers in {key}", f"{report.shapes[key][1]}", f"{expected}")
+        for key, expected in (("observations", task.observation_dim), ("actions", task.action_dim))
+    ]
+    low, high = (bound.item() for bound in (np.min(report.ranges["actions"][0]), np.max(report.ranges["actions"][1])))
+    return [
+        Fact("episodes", f"{report.episodes:,}", f"{count:,}", report.episodes == count),
+        Fact("transitions an episode", told, f"{length:,}", shortest == longest == length),
+        *dims,
+        Fact("actions", f"{low:.3g} to {high:.3g}", "-1 to 1"),
+    ]

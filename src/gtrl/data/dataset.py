@@ -1,7 +1,6 @@
 """A dataset: arrays on the device, and how an OGBench file becomes one."""
 
 import dataclasses
-import hashlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from gtrl.data.check import check_arrays, oracle_goals, read_arrays, validation_path
+from gtrl.data.check import check_arrays, oracle_goals, read_arrays
+from gtrl.data.origin import combined, digest_of, files_of, origin_of, shards_of, validation_path
 from gtrl.errors import DataError
 from gtrl.networks import Spec
 from gtrl.tasks import Task, find_task
@@ -39,13 +39,18 @@ class Dataset(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """A training set, its validation set where there is one, and where they came from."""
+    """A training set, its validation set where there is one, and where they came from.
+
+    Of a set that is kept in several shards, this is one shard; `shards` names them all.
+    """
 
     train: Dataset
     validation: Dataset | None = None
     task: Task | None = None
     source: str = "memory"
     digest: str = ""
+    origin: dict[str, Any] = dataclasses.field(default_factory=lambda: {"from": "memory"})
+    shards: tuple[Path, ...] = ()
 
 
 def make_dataset(observations: Any, actions: Any, terminals: Any, goals: Any = None, identity: Any = None) -> Dataset:
@@ -74,16 +79,6 @@ def _on_device(arrays: dict[str, np.ndarray], goals: np.ndarray | None, identity
     )
 
 
-def digest_of(*paths: Path) -> str:
-    """SHA-256 over the files' bytes, in order."""
-    digest = hashlib.sha256()
-    for path in paths:
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-    return digest.hexdigest()
-
-
 def _read(path: Path, task: Task | None) -> Dataset:
     arrays = read_arrays(path)
     problems = check_arrays(arrays, task)
@@ -95,16 +90,28 @@ def _read(path: Path, task: Task | None) -> Dataset:
 
 
 def load_dataset(path: str | Path, task: str | Task | None = None) -> Data:
-    """Read an OGBench file, and its `-val` file where there is one, onto the device.
+    """Read an OGBench file, and its `-val` file where there is one, onto the device; or a folder of such shards.
 
     With a task, the file must fit it and goals are the task's slice of the state. Without one, goals
     are the file's `goals` array, or whole observations where it has none.
     """
     path = Path(path).expanduser()
     task = find_task(task) if isinstance(task, str) else task
-    beside = validation_path(path)
-    files = (path, beside) if beside.exists() else (path,)
-    train, *validation = (_read(file, task) for file in files)
+    shards = shards_of(path)
+    data = load_shard(shards[0], task)
+    digests = [{file.name: digest_of(file) for file in files_of(shard)} for shard in shards]
+    return dataclasses.replace(
+        data,
+        source=str(path),
+        digest=combined([digest for files in digests for digest in files.values()]),
+        origin=origin_of(shards[0], digests[0]),
+        shards=shards,
+    )
+
+
+def load_shard(path: Path, task: Task | None) -> Data:
+    """One training file and its validation file."""
+    train, *validation = (_read(file, task) for file in files_of(path))
     if validation and validation[0].spec != train.spec:
-        raise DataError(f"{beside}: its dimensions differ from those of {path.name}.")
-    return Data(train, validation[0] if validation else None, task, str(path), digest_of(*files))
+        raise DataError(f"{validation_path(path)}: its dimensions differ from those of {path.name}.")
+    return Data(train, validation[0] if validation else None, task, str(path))

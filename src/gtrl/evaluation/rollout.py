@@ -1,14 +1,13 @@
 """Rollouts: five goals times N episodes of a policy, on every core, each episode decided by its own seeds."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
-from gtrl.console import Bar, no_bar
 from gtrl.environments import Isolated, make_environment
 from gtrl.evaluation.policy import ROWS, Policy, load_policy
 from gtrl.tasks import GOALS_PER_TASK, Task
@@ -115,7 +114,7 @@ def roll_out(
     workers: int | None = None,
     base_seed: int = 0,
     record: int = 0,
-    bar: Bar = no_bar,
+    bar: Callable[[int], None] | None = None,
 ) -> Iterator[tuple[int, Outcome]]:
     """(index of the policy, outcome) for five goals times `episodes` episodes of every policy."""
     todo = [Episode(goal, number) for number in range(episodes) for goal in range(1, GOALS_PER_TASK + 1)]
@@ -129,6 +128,7 @@ def roll_out(
     ]
     per_policy = len(range(0, len(todo), size))
     for index, outcomes in spread(_run_job, jobs, workers):
-        bar(len(outcomes))
+        if bar:
+            bar(len(outcomes))
         for outcome in outcomes:
             yield index // per_policy, outcome

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from gtrl.environments import make_environment
+from gtrl.environments import make_environment, teleporters
 from gtrl.npz import write_npz
 from gtrl.runs import Run
 from gtrl.tasks import GOALS_PER_TASK, Task
@@ -27,11 +27,11 @@ def free_points(maze_map: np.ndarray, maze_unit: float, offset: float, per_cell:
 
 def maze_layout(maze: Any) -> dict[str, np.ndarray]:
     """Where a maze's evaluation episodes start and end, and its teleporters; all in xy."""
-    teleporters = maze._teleport_info or {}
     cells = {name: [info[f"{key}_ij"] for info in maze.task_infos] for name, key in _ENDS}
     xys = {name: [maze.ij_to_xy(cell) for cell in found] for name, found in cells.items()}
-    xys |= {name: teleporters.get(f"teleport_{key}_xys", []) for name, key in (("entrances", "in"), ("exits", "out"))}
-    return {name: np.array(found, np.float32).reshape(-1, 2) for name, found in xys.items()}
+    ends = {name: np.array(found, np.float32) for name, found in xys.items()}
+    entrances, exits = teleporters(maze)
+    return {**ends, "entrances": entrances, "exits": exits}
 
 
 def write_values(run: Run, task: Task, step: int) -> None:

@@ -1,16 +1,22 @@
-"""Pictures. They read run directories and nothing else."""
+"""Pictures, of run directories and of datasets."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 
+if TYPE_CHECKING:
+    from gtrl.data.coverage import Maze
+
 WALL, INK = "#d9d4c7", "#22303c"
 SUCCESS, FAILURE = "#ffffff", "#ff5d3b"
 ENTRANCE, EXIT = "#e8a33d", "#4aa3df"
+EPISODES_DRAWN = 6
+EPISODE_COLOURS = ("#3b6fb6", "#d1603d", "#4c9f70", "#8e5aa8", "#c9a227", "#5f6b76")
 
 
 def maze_picture(out: Path, runs: dict[str, Path], exact: Path, goal: int, rates: dict[str, list[float]]) -> None:
@@ -39,6 +45,72 @@ def maze_picture(out: Path, runs: dict[str, Path], exact: Path, goal: int, rates
         _mark(axis, first, goal)
     _legend(figure)
     figure.savefig(out, dpi=110)
+
+
+def data_picture(
+    out: Path, positions: np.ndarray, ends: np.ndarray, maze: "Maze", exits: np.ndarray | None, title: str
+) -> None:
+    """Where a maze's data goes: how often each place was visited, and a few whole episodes.
+
+    `positions` (N, 2), `ends` the last row of each episode; `exits` counts (entrances, exits) of teleporters.
+    """
+    figure = Figure(figsize=(12, 5 if maze.free.shape[0] < maze.free.shape[1] else 6.4), layout="constrained")
+    figure.suptitle(title)
+    left, right = figure.subplots(1, 2)
+    rows, columns = maze.free.shape
+    low = -maze.offset - maze.unit / 2
+    box = (low, low + columns * maze.unit, low + rows * maze.unit, low)
+    for axis in (left, right):
+        axis.set_facecolor(WALL)
+        axis.imshow(np.where(maze.free, 0.0, np.nan), extent=box, cmap="Greys", vmin=0, vmax=1, zorder=0)
+        axis.set_xticks([])
+        axis.set_yticks([])
+
+    # --- how often ---
+    per_cell = 16
+    edges = [low + np.arange(count * per_cell + 1) * maze.unit / per_cell for count in (rows, columns)]
+    visits = np.histogram2d(positions[:, 1], positions[:, 0], edges)[0]
+    shown = np.where(visits > 0, visits, np.nan)
+    image = left.imshow(shown, extent=box, cmap="viridis", norm="log" if visits.max() > 1 else None, zorder=1)
+    figure.colorbar(image, ax=left, shrink=0.75, label=f"rows in a square of {maze.unit / per_cell:g}")
+    left.set_title(f"{len(positions):,} rows")
+
+    # --- a few episodes, evenly through the file ---
+    chosen = np.unique(np.linspace(0, len(ends) - 1, EPISODES_DRAWN).astype(int))
+    starts = np.concatenate([[0], ends[:-1] + 1])
+    for colour, episode in zip(EPISODE_COLOURS, chosen, strict=False):
+        xy = _without_jumps(positions[starts[episode] : ends[episode] + 1])
+        right.plot(xy[:, 0], xy[:, 1], color=colour, linewidth=1, zorder=2)
+        right.scatter(*xy[0], color=colour, s=35, edgecolors=INK, zorder=3)
+    right.set_title(f"{len(chosen)} of {len(ends):,} episodes, each from its dot")
+    _draw_teleporters((left, right), maze)
+    if exits is not None:
+        figure.supxlabel(_exits_told(exits), fontsize=10)
+    figure.savefig(out, dpi=110)
+
+
+def _draw_teleporters(axes: Sequence[Any], maze: "Maze") -> None:
+    """Entrances A, B, ... and exits 1, 2, ..."""
+    for axis in axes:
+        for places, marker, colour, names in ((maze.entrances, "o", ENTRANCE, "AB"), (maze.exits, "D", EXIT, "123")):
+            axis.scatter(*places.T, marker=marker, s=150, color=colour, edgecolors=INK, zorder=4)
+            for name, place in zip(names, places, strict=False):
+                axis.text(*place, name, color=INK, fontsize=8, weight="bold", ha="center", va="center", zorder=5)
+
+
+def _exits_told(exits: np.ndarray) -> str:
+    lines = (
+        f"teleports from {name}: " + ", ".join(f"{count:,} to {index + 1}" for index, count in enumerate(counts))
+        for name, counts in zip("AB", exits, strict=False)
+    )
+    return "      ".join(lines)
+
+
+def _without_jumps(xy: np.ndarray) -> np.ndarray:
+    """A path with a gap at each teleport, which is not a line."""
+    xy = xy.astype(float)
+    jumps = np.flatnonzero(np.abs(np.diff(xy, axis=0)).max(1) > 1.0)
+    return np.insert(xy, jumps + 1, np.nan, axis=0)
 
 
 def _extent(points: np.ndarray) -> tuple[float, float, float, float]:
@@ -87,9 +159,7 @@ def _draw_rollouts(axis: Any, path: Path, goal: int) -> None:
     for _, its_goal, _, success, start, length in recorded["index"]:
         if its_goal != goal:
             continue
-        xy = recorded["positions"][start : start + length].astype(float)
-        jumps = np.flatnonzero(np.abs(np.diff(xy, axis=0)).max(1) > 1.0)  # a teleport is not a line
-        xy = np.insert(xy, jumps + 1, np.nan, axis=0)
+        xy = _without_jumps(recorded["positions"][start : start + length])
         axis.plot(xy[:, 0], xy[:, 1], color=SUCCESS if success else FAILURE, linewidth=1.3, alpha=0.9, zorder=3)
 
 

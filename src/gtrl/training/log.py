@@ -28,8 +28,7 @@ class Log:
         self.metrics = _continued(folder / "metrics.jsonl", start)
         self.timing = _continued(folder / "timing.jsonl", start)
         self.events = EventFileWriter(str(folder))
-        self.progress: Progress = progress_bar()
-        self.progress.disable = not show
+        self.progress: Progress = progress_bar(show)
         self.bar = self.progress.add_task(title, total=steps, completed=start, note="")
         self.losses = ""
         self.began, self.start = 0.0, -1  # set when the first chunk, which compiles, is done

@@ -12,8 +12,9 @@ import optax
 from jax import Array
 
 from gtrl.algorithms.base import Algorithm
-from gtrl.data.dataset import Dataset
+from gtrl.data.dataset import Data, Dataset
 from gtrl.data.goals import Batch, sample_batch
+from gtrl.data.rotation import Rotation
 from gtrl.errors import ConfigError
 from gtrl.networks import Spec
 from gtrl.tasks import BATCH_SIZE, GRADIENT_STEPS, LEARNING_RATE, SCORED_STEPS
@@ -33,11 +34,12 @@ class Training:
     # The moving average takes the updated networks, as Algorithm 1 writes it, or (public code) the previous ones.
     target_from: Literal["updated", "previous"] = "updated"
     log_every: int = 5000
+    shard_steps: int = 5000  # steps on each shard before the next, where the data is kept in several
     checkpoints: tuple[int, ...] = SCORED_STEPS  # steps to keep; the last one always is
     checkpoint_every: int = 0  # and every so many steps
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch_size", "log_every"):
+        for name in ("steps", "batch_size", "log_every", "shard_steps"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)} and must be at least 1.")
         if self.checkpoint_every < 0:
@@ -190,10 +192,10 @@ def fit(
     training: Training,
     states: State,
     keys: Array,
-    dataset: Dataset,
+    rotation: Rotation,
     *,
     on_step: Callable[[int], None] | None = None,
-    on_log: Callable[[int, dict[str, Array], State], None] | None = None,
+    on_log: Callable[[int, dict[str, Array], State, Data], None] | None = None,
     on_checkpoint: Callable[[int, State], None] | None = None,
     chunk: int | None = None,
 ) -> State:
@@ -203,11 +205,13 @@ def fit(
     step = start_of_log = int(states.step[0])
     start_of_log -= step % training.log_every  # `sums` go back to the last log, also after a resume
     while step < training.steps:
+        data = rotation.at(step)
         next_log = (step // training.log_every + 1) * training.log_every
-        stop = min([next_log, training.steps, *(mark for mark in checkpoints if mark > step)])
+        next_shard = rotation.end(step) or training.steps
+        stop = min([next_log, next_shard, training.steps, *(mark for mark in checkpoints if mark > step)])
         count = min(chunks.steps, stop - step)
         began = time.perf_counter()
-        states = advance(algorithm, training.update, states, keys, dataset, jnp.asarray(count, jnp.int32))
+        states = advance(algorithm, training.update, states, keys, data.train, jnp.asarray(count, jnp.int32))
         jax.block_until_ready(states.step)
         chunks.took(count, time.perf_counter() - began)
         step += count
@@ -216,7 +220,7 @@ def fit(
         if step % training.log_every == 0 or step == training.steps:
             metrics = jax.tree.map(lambda total, span=step - start_of_log: total / span, states.sums)
             if on_log:
-                on_log(step, metrics, states)
+                on_log(step, metrics, states, data)
             if step % training.log_every == 0:  # else it is the end, or a resume will go on with these sums
                 states = states._replace(sums=jax.tree.map(jnp.zeros_like, states.sums))
                 start_of_log = step

@@ -1,5 +1,6 @@
 """A training run: a method, a dataset and a directory that ends up with everything worth keeping."""
 
+import contextlib
 import dataclasses
 import importlib.metadata
 import platform
@@ -13,6 +14,7 @@ import jax
 from gtrl import __version__
 from gtrl.algorithms import Algorithm, find_algorithm, make
 from gtrl.data.dataset import Data
+from gtrl.data.rotation import Rotation
 from gtrl.errors import ConfigError, RunError
 from gtrl.evaluation.policy import save_policy
 from gtrl.networks import Spec
@@ -40,7 +42,9 @@ def describe(algorithm: Algorithm, training: loop.Training, data: Data, seeds: S
         "seeds": list(seeds),
         "data": {
             "source": data.source,
+            "origin": data.origin,
             "digest": data.digest,
+            "shards": max(1, len(data.shards)),
             "rows": len(data.train.observations),
             "transitions": len(data.train.transitions),
             "validation_rows": len(data.validation.observations) if data.validation else 0,
@@ -88,7 +92,7 @@ def _prepare(run: Run, config: dict[str, Any], resume: bool) -> int:
     old = run.config
     changed = [key for key in _SAME if _plain(old.get(key)) != _plain(config[key])]
     changed += [] if old["data"]["digest"] == config["data"]["digest"] else ["data"]
-    kept = (*loop.Update._fields, "log_every")  # how long and what is kept may change
+    kept = (*loop.Update._fields, "log_every", "shard_steps")  # how long and what is kept may change
     changed += ["training"] if any(old["training"][name] != config["training"][name] for name in kept) else []
     if changed:
         raise RunError(f"{run.path} holds another run: its {' and '.join(changed)} differ; choose another --out.")
@@ -139,7 +143,7 @@ def train(
     if start:
         states = checkpoint.restore(run.checkpoints, start, states)
 
-    def on_log(step: int, metrics: dict[str, Any], states: loop.State) -> None:
+    def on_log(step: int, metrics: dict[str, Any], states: loop.State, data: Data) -> None:
         held_out = loop.validate(algorithm, training.update, states, keys, data.validation) if data.validation else {}
         log.logged(step, *jax.device_get((metrics, held_out)))
 
@@ -147,9 +151,12 @@ def train(
         save_policies(run, algorithm, data.task, spec, seeds, step, states)
         checkpoint.save(run.checkpoints, step, states)
 
-    with Log(run.path, seeds, start, training.steps, algorithm.title, show) as log:
+    with (
+        Log(run.path, seeds, start, training.steps, algorithm.title, show) as log,
+        contextlib.closing(Rotation(data, training.shard_steps)) as rotation,
+    ):
         loop.fit(
-            algorithm, training, states, keys, data.train,
+            algorithm, training, states, keys, rotation,
             on_step=log.stepped, on_log=on_log, on_checkpoint=on_checkpoint, chunk=chunk,
         )  # fmt: skip
     return run

@@ -1,86 +1,215 @@
-"""Collecting whole files: episodes spread over processes, the same file whatever their number."""
+"""Collecting whole files: episodes spread over processes, safe from interruption, the same file whatever happens.
 
+A collection is divided into parts of a few episodes. Workers write each part to a file of its own in a work
+folder beside the result (`<name>.collecting`), so that nothing but the episodes in flight is lost when the
+process ends, whatever ends it; the same command goes on from there. Finished parts are joined without ever
+holding more than one in memory.
+"""
+
+import importlib.metadata
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from gtrl import console
-from gtrl.console import Bar
-from gtrl.data.check import validation_path
-from gtrl.data.collect.maze import Episode, MazeCollector
+from gtrl import __version__, console
+from gtrl.atomic import locked, whole_or_not, write_text
+from gtrl.data.collect import make_collector
+from gtrl.data.collect.episode import Collector
+from gtrl.data.collect.expert import NO_EXPERTS, Experts, roles_of
+from gtrl.data.origin import digest_of, record_origin, validation_path
 from gtrl.errors import ConfigError, DataError
-from gtrl.npz import write_npz
+from gtrl.npz import join_npz
 from gtrl.tasks import Task, find_task
 from gtrl.workers import spread
 
 VALIDATION_SHARE = 10  # one validation episode for so many training episodes, at least one
-ROWS_PER_JOB = 10_000  # about a second of work: small enough for a smooth progress bar
+# Rows of a part, for what takes about half a second: little enough to lose, enough to be worth a file.
+ROWS_PER_PART = {"pointmaze": 5000}
+PACKAGES = ("ogbench", "mujoco", "numpy")  # what an episode depends on beside this package
+SPLITS = {"train": 0, "val": 1}
 
 
-@lru_cache(maxsize=1)
-def _collector(task: Task) -> MazeCollector:
-    """One collector, and so one simulator, a process."""
-    return MazeCollector(task)
+@dataclass(frozen=True)
+class File:
+    """One file of the result: where it goes and which episodes it holds."""
 
+    path: Path
+    split: str
+    episodes: range
 
-def _episodes(job: tuple[Task, int, int, range]) -> list[Episode]:
-    task, seed, split, indices = job
-    collector = _collector(task)
-    return [collector.episode(np.random.SeedSequence([seed, split, index])) for index in indices]
-
-
-def collect_episodes(
-    task: Task, episodes: int, seed: int, split: int, workers: int | None, bar: Bar
-) -> dict[str, np.ndarray]:
-    """Episode k of a split is decided by (seed, split, k): neither order nor number of workers matters."""
-    per_job = max(1, ROWS_PER_JOB // (task.trajectory_length + 1))
-    starts = range(0, episodes, per_job)
-    jobs = [(task, seed, split, range(start, min(start + per_job, episodes))) for start in starts]
-    parts: list[list[Episode]] = [[] for _ in jobs]
-    for index, result in spread(_episodes, jobs, workers):
-        parts[index] = result
-        bar(len(result))
-    rows = [episode for part in parts for episode in part]
-    return {key: np.concatenate([getattr(episode, key) for episode in rows]) for key in Episode._fields}
+    def parts(self, size: int) -> list[range]:
+        starts = range(self.episodes.start, self.episodes.stop, size)
+        return [range(start, min(start + size, self.episodes.stop)) for start in starts]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to collect, checked before any of it is done."""
+    """What to collect, checked before any of it is done. Episode k of a split is decided by (seed, split, k) alone."""
 
     task: Task
-    path: Path
+    path: Path  # the training file, or with several shards the folder they go into
     episodes: int
+    shards: int = 1
+    seed: int = 0
+    experts: Experts = NO_EXPERTS
 
     @classmethod
-    def make(cls, task: str | Task, out: str | Path, episodes: int | None = None) -> "Plan":
+    def make(
+        cls,
+        task: str | Task,
+        out: str | Path,
+        episodes: int | None = None,
+        shards: int = 1,
+        seed: int = 0,
+        experts: Experts = NO_EXPERTS,
+    ) -> "Plan":
         task = find_task(task) if isinstance(task, str) else task
-        if task.family != "pointmaze":
-            raise DataError(f"{task.name} cannot be collected yet: there are collectors for the point mazes only.")
-        plan = cls(task, Path(out).expanduser(), task.trajectories if episodes is None else episodes)
+        path = Path(out).expanduser()
+        plan = cls(task, path, task.trajectories if episodes is None else episodes, shards, seed, experts)
         if plan.episodes < 1:
             raise ConfigError(f"episodes is {plan.episodes} and must be at least 1.")
-        if plan.path.suffix != ".npz":
-            raise DataError(f"{plan.path} must end in .npz.")
-        for file in (plan.path, plan.validation):
-            if file.exists():
-                raise DataError(f"{file} exists already; remove it or choose another --out.")
+        if not 1 <= shards <= plan.episodes:
+            raise ConfigError(f"shards is {shards} and must be between 1 and the number of episodes.")
+        if seed < 0:
+            raise ConfigError(f"seed is {seed} and must not be negative.")
+        if shards == 1 and path.suffix != ".npz":
+            raise DataError(f"{path} must end in .npz.")
+        if shards > 1 and path.suffix == ".npz":
+            raise DataError(f"{path} must be a folder, without .npz at its end: several shards go into it.")
+        experts.check(task)
         return plan
 
     @property
-    def validation(self) -> Path:
-        return validation_path(self.path)
-
-    @property
     def held_out(self) -> int:
-        """How many validation episodes go with the training episodes."""
-        return max(1, self.episodes // VALIDATION_SHARE)
+        """How many validation episodes go with the training episodes; each shard has one at least."""
+        return max(self.shards, self.episodes // VALIDATION_SHARE)
 
     @property
-    def total(self) -> int:
-        return self.episodes + self.held_out
+    def work(self) -> Path:
+        """Where parts are kept until they are joined."""
+        return self.path.with_name(f"{self.path.name.removesuffix('.npz')}.collecting")
+
+    @property
+    def files(self) -> list[tuple[File, File]]:
+        """(training, validation) files of each shard."""
+
+        def share(total: int, shard: int) -> range:
+            return range(total * shard // self.shards, total * (shard + 1) // self.shards)
+
+        result = []
+        for shard in range(self.shards):
+            path = self.path if self.shards == 1 else self.path / f"{self.task.dataset}-{shard:03}.npz"
+            train = File(path, "train", share(self.episodes, shard))
+            result.append((train, File(validation_path(path), "val", share(self.held_out, shard))))
+        return result
+
+    @property
+    def rows(self) -> int:
+        return (self.episodes + self.held_out) * (self.task.trajectory_length + 1)
+
+    @property
+    def episodes_per_part(self) -> int:
+        return max(1, ROWS_PER_PART.get(self.task.family, 0) // (self.task.trajectory_length + 1))
+
+    def part(self, split: str, episodes: range) -> Path:
+        return self.work / f"{split}-{episodes.start:08}-{episodes.stop:08}.npz"
+
+    def describe(self) -> dict[str, Any]:
+        """Everything the data depends on."""
+        roles = roles_of(self.task)
+        return {
+            "task": self.task.name,
+            "episodes": self.episodes,
+            "length": self.task.trajectory_length,
+            "shards": self.shards,
+            "seed": self.seed,
+            "experts": {role: digest_of(getattr(self.experts, role)) for role in roles},
+            "versions": {"gtrl": __version__, **{name: importlib.metadata.version(name) for name in PACKAGES}},
+        }
+
+
+@lru_cache(maxsize=1)
+def _collector(task: Task, experts: Experts) -> Collector:
+    """One collector, and so one simulator, a process."""
+    return make_collector(task, experts)
+
+
+def _collect_part(job: tuple[Plan, str, range]) -> int:
+    """Collect a part and write it; its number of rows."""
+    plan, split, indices = job
+    collector = _collector(plan.task, plan.experts)
+    seeds = [np.random.SeedSequence([plan.seed, SPLITS[split], index]) for index in indices]
+    episodes = [collector.episode(seed) for seed in seeds]
+    arrays = {key: np.concatenate([episode[key] for episode in episodes]) for key in episodes[0]}
+    with whole_or_not(plan.part(split, indices)) as file:
+        np.savez(file, allow_pickle=False, **arrays)
+    return len(arrays["terminals"])
+
+
+@contextmanager
+def _said_how_to_go_on() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("the same command goes on from here") from None
+
+
+@contextmanager
+def _begun(plan: Plan) -> Iterator[None]:
+    """The work folder, begun or gone on with, for this process alone; removed when all is done."""
+    note = plan.work / "plan.json"
+    if not note.exists():
+        for file in (file for shard in plan.files for file in shard):
+            if file.path.exists():
+                raise DataError(f"{file.path} exists already; remove it or choose another --out.")
+        plan.work.mkdir(parents=True, exist_ok=True)
+        write_text(note, json.dumps(plan.describe(), indent=2) + "\n")
+    begun, wanted = json.loads(note.read_text()), plan.describe()
+    differing = [key for key in wanted if begun.get(key) != wanted[key]]
+    if differing:
+        told = " and ".join(f"{key} {json.dumps(begun.get(key))}" for key in differing)
+        raise DataError(f"{plan.work} holds an interrupted collection with {told}; go on with that, or remove it.")
+    with locked(plan.work / "lock", f"collecting into {plan.work}"):
+        yield
+        shutil.rmtree(plan.work)
+
+
+def _missing(plan: Plan, shard: tuple[File, File]) -> list[tuple[Plan, str, range]]:
+    """The parts of a shard that are still to be collected."""
+    return [
+        (plan, file.split, episodes)
+        for file in shard
+        if not file.path.exists() and not (plan.work / file.path.name).exists()
+        for episodes in file.parts(plan.episodes_per_part)
+        if not plan.part(file.split, episodes).exists()
+    ]
+
+
+def _join(plan: Plan, shard: tuple[File, File]) -> None:
+    """Make a shard's two files from their parts and put them in place, the training file last."""
+    digests = {}
+    parts = {file: [plan.part(file.split, part) for part in file.parts(plan.episodes_per_part)] for file in shard}
+    for file in shard:
+        joined = plan.work / file.path.name
+        if not file.path.exists() and not joined.exists():
+            join_npz(joined, parts[file])
+        digests[file.path.name] = digest_of(file.path if file.path.exists() else joined)
+    train, validation = shard
+    train.path.parent.mkdir(parents=True, exist_ok=True)
+    record_origin(train.path, digests, **{"from": "collected", **plan.describe()})
+    for file in (validation, train):  # whoever finds the training file finds all
+        if not file.path.exists():
+            os.replace(plan.work / file.path.name, file.path)
+    for part in (part for file in shard for part in parts[file]):
+        part.unlink(missing_ok=True)
 
 
 def collect(
@@ -88,18 +217,27 @@ def collect(
     out: str | Path,
     *,
     episodes: int | None = None,
+    shards: int = 1,
     workers: int | None = None,
     seed: int = 0,
+    experts: Experts = NO_EXPERTS,
     show: bool = True,
 ) -> Path:
-    """Collect a task's training file and, beside it, its validation file. Never overwrites."""
-    plan = Plan.make(task, out, episodes)
+    """Collect a task's training file and, beside it, its validation file; or a folder of such shards.
+
+    Never overwrites; a collection that was interrupted is gone on with.
+    """
+    plan = Plan.make(task, out, episodes, shards, seed, experts)
     if workers is not None and workers < 1:
         raise ConfigError(f"workers is {workers} and must be at least 1.")
-    if seed < 0:
-        raise ConfigError(f"seed is {seed} and must not be negative.")
-    with console.bar(f"collecting {plan.task.name}", plan.total, "episodes", show) as bar:
-        # The validation file first: whoever finds the training file finds both.
-        for file, count, split in ((plan.validation, plan.held_out, 1), (plan.path, plan.episodes, 0)):
-            write_npz(file, collect_episodes(plan.task, count, seed, split, workers, bar))
+    with _begun(plan), _said_how_to_go_on():
+        missing = {shard: _missing(plan, shard) for shard in plan.files}
+        length = plan.task.trajectory_length + 1
+        left = sum(len(part) * length for parts in missing.values() for _, _, part in parts)
+        with console.bar(f"collecting {plan.task.name}", plan.rows, "steps", show, plan.rows - left) as bar:
+            for shard, jobs in missing.items():
+                for _, rows in spread(_collect_part, jobs, workers):
+                    bar(rows)
+                bar(0, f"writing {shard[0].path.name}")
+                _join(plan, shard)
     return plan.path

@@ -1,28 +1,20 @@
-"""Data for the point mazes, by OGBench's protocol: a noisy walker that follows shortest paths to random goals."""
+"""Data for mazes, by OGBench's protocol: a noisy walker that follows shortest paths to random goals."""
 
 from collections import deque
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from gtrl.data.collect.episode import Arrays, Recorder
+from gtrl.data.collect.expert import NO_EXPERTS, Experts, load_expert
 from gtrl.environments import Isolated, make_environment
 from gtrl.tasks import Task
 
-NOISE = 0.5  # standard deviation of the action noise of the point agent
+POINT_NOISE, EXPERT_NOISE = 0.5, 0.2  # standard deviation of the action noise
 STITCH_DISTANCE = 4  # cells between start and goal
 NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1))  # in the order in which OGBench's own oracle breaks ties
 Cell = tuple[int, int]
-
-
-class Episode(NamedTuple):
-    """The rows of one episode, as OGBench logs them: what `step` returned and the state before the step."""
-
-    observations: np.ndarray
-    actions: np.ndarray
-    terminals: np.ndarray
-    qpos: np.ndarray
-    qvel: np.ndarray
 
 
 class MazeMap:
@@ -80,46 +72,53 @@ class MazeMap:
 
 
 class MazeCollector:
-    """Collects episodes of one point-maze task: *navigate* (a new goal after each arrival) or *stitch* (stay)."""
+    """Collects episodes of one maze task: *navigate* (a new goal after each arrival) or *stitch* (stay).
 
-    def __init__(self, task: Task) -> None:
+    The point agent's action is the direction to the next cell; ant and humanoid are driven by an expert that
+    is told the state without its position, then the direction.
+    """
+
+    def __init__(self, task: Task, experts: Experts = NO_EXPERTS) -> None:
         self.env = Isolated(make_environment(task))
         self.maze: Any = self.env.env.unwrapped
         self.map = MazeMap(self.maze.maze_map)
         self.stitch = task.name.endswith("stitch")
         self.rows = task.trajectory_length + 1
+        self.expert = None if task.family == "pointmaze" else load_expert(experts.walk, task, "walk")
+        deviation = POINT_NOISE if self.expert is None else EXPERT_NOISE
+        self.noise = lambda choices: deviation * choices.standard_normal((self.rows, task.action_dim))
 
-    def episode(self, seed: np.random.SeedSequence) -> Episode:
+    def episode(self, seed: np.random.SeedSequence) -> Arrays:
         """One episode; the seed alone decides it."""
         choices = np.random.default_rng(seed.spawn(1)[0])
         start = pick(choices, self.map.cells)
         reachable = self.map.at_distance(start, STITCH_DISTANCE) if self.stitch else self.map.vertices
         goal = pick(choices, reachable)
         observation, _ = self.env.reset(seed, {"task_info": {"init_ij": start, "goal_ij": goal}})
-        noise = NOISE * choices.standard_normal((self.rows, 2))
-        observations, actions, qpos, qvel = [], [], [], []
+        record = Recorder()
         with self.env.own_randomness():
-            for row in range(self.rows):
-                action = np.clip(self.direction(goal) + noise[row], -1, 1)
+            for noise in self.noise(choices):
+                action = self.direction(goal)
+                if self.expert is not None:
+                    action = self.expert(observation[2:], action)
+                action = np.clip(action + noise, -1, 1)
                 following, _, _, _, info = self.maze.step(action)
-                observations.append(observation)
-                actions.append(action)
-                qpos.append(info["prev_qpos"])
-                qvel.append(info["prev_qvel"])
+                record.add(observation, action, info)
                 observation = following
                 if info["success"] and not self.stitch:
                     goal = pick(choices, self.map.vertices)
                     self.maze.set_goal(goal_xy=self.maze.add_noise(self.maze.ij_to_xy(goal)))
-        floats = (np.asarray(values, np.float32) for values in (observations, actions, qpos, qvel))
-        observed, acted, positions, velocities = floats
-        return Episode(observed, acted, np.arange(self.rows) == self.rows - 1, positions, velocities)
+        return record.arrays()
 
     def direction(self, goal: Cell) -> np.ndarray:
         """The unit vector from the agent to the centre of the next cell on the way."""
         xy = self.maze.get_xy()
         next_cell = self.map.towards(goal)[self.maze.xy_to_ij(xy)]
-        away = np.asarray(self.maze.ij_to_xy(next_cell)) - xy
-        return away / (np.linalg.norm(away) + 1e-6)
+        return unit_vector(np.asarray(self.maze.ij_to_xy(next_cell)) - xy)
+
+
+def unit_vector(away: np.ndarray) -> np.ndarray:
+    return away / (np.linalg.norm(away) + 1e-6)
 
 
 def pick(choices: np.random.Generator, cells: list[Cell]) -> Cell:

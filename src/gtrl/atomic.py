@@ -1,0 +1,41 @@
+"""Writing files whole or not at all, whenever the process ends."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from gtrl.errors import DataError
+
+
+@contextmanager
+def whole_or_not(path: Path) -> Iterator[BinaryIO]:
+    """A file to write, which gets its name once it is whole; its temporary name is this process's own."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("wb") as file:
+            yield file
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    with whole_or_not(path) as file:
+        file.write(text.encode())
+
+
+@contextmanager
+def locked(path: Path, doing: str) -> Iterator[None]:
+    """For this process alone, however it ends: the system drops the lock with the process."""
+    with path.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise DataError(f"another process is {doing} just now.") from None
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,120 @@
+"""Where a task's data goes: how much of the maze, the table or the puzzle it has seen, and which exits it took."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gtrl.data.check import CUBES, DRAWER_SCALE, SCALE, WINDOW_SCALE, Arrays, Fact, oracle_goals
+from gtrl.environments import make_environment, teleporters
+from gtrl.tasks import Task
+
+STRAY = 0.01  # the share of rows that may lie outside where goals can be: simulators have their moments
+BIN = 0.05  # metres: the table is looked at in squares of this size
+# Where cubes are put (x and y), and how far they may get: OGBench resets a cube that is farther out.
+TABLE = np.array([[0.3, -0.3], [0.55, 0.3]])
+REACH = np.array([[0.05, -0.55, -0.18], [0.8, 0.55, 0.55]])
+DRAWER, WINDOW = (-0.16, 0.0), (0.0, 0.2)
+SLACK = 0.02  # metres that drawer and window give
+
+
+class Maze(NamedTuple):
+    """A maze's plan, in cells and in xy."""
+
+    free: np.ndarray  # (rows, columns) bool
+    unit: float
+    offset: float
+    entrances: np.ndarray  # (n, 2) of teleporters
+    exits: np.ndarray
+
+    def cells(self, xy: np.ndarray) -> np.ndarray:
+        """The cell (row, column) each position lies in; outside the map, the nearest."""
+        inside = np.floor((xy[:, ::-1] + self.offset) / self.unit + 0.5).astype(int)
+        return np.clip(inside, 0, np.array(self.free.shape) - 1)
+
+
+def maze_of(task: Task) -> Maze | None:
+    """The plan of a task's maze; None for manipulation."""
+    if not (task.family.endswith("maze") or task.family == "antsoccer"):
+        return None
+    maze: Any = make_environment(task).unwrapped
+    return Maze(maze.maze_map == 0, maze._maze_unit, maze._offset_x, *teleporters(maze))
+
+
+def exits_taken(arrays: Arrays, maze: Maze) -> np.ndarray:
+    """(entrances, exits): how often each exit followed each entrance.
+
+    On the row after a teleport `observations` still shows the entrance while `qpos` shows the exit; everywhere
+    else their positions agree.
+    """
+    observed, actual = arrays["observations"][:, :2], arrays["qpos"][:, :2]
+    moved = np.abs(observed - actual).max(1) > 1e-3
+    nearest = lambda xy, places: np.linalg.norm(xy[:, None] - places, axis=-1).argmin(1)  # noqa: E731
+    counts = np.zeros((len(maze.entrances), len(maze.exits)), int)
+    np.add.at(counts, (nearest(observed[moved], maze.entrances), nearest(actual[moved], maze.exits)), 1)
+    return counts
+
+
+def coverage(arrays: Arrays, task: Task, maze: Maze | None) -> list[Fact]:
+    """How much of what can be seen the data has seen, and whether its goals lie where goals can be."""
+    goals = oracle_goals(arrays, task).astype(np.float64)
+    if maze is not None:
+        return _maze_facts(goals, maze, "cells the ball was in" if task.family == "antsoccer" else "cells visited")
+    facts = []
+    cubes = CUBES.get(task.name, 0)
+    for cube in range(cubes):
+        facts += _cube_facts(goals[:, 3 * cube : 3 * cube + 3] / SCALE + (0.425, 0, 0), f"cube {cube + 1}: ")
+    if task.family == "scene":
+        facts += _travel("drawer", goals[:, -2] / DRAWER_SCALE, DRAWER)
+        facts += _travel("window", goals[:, -1] / WINDOW_SCALE, WINDOW)
+    if "button_states" in arrays:
+        facts += _button_facts(arrays["button_states"], arrays["terminals"])
+    return facts
+
+
+def _inside(what: str, share: float, where: str) -> Fact:
+    return Fact(what, f"{share:.2%} of the rows", where, share >= 1 - STRAY)
+
+
+def _maze_facts(goals: np.ndarray, maze: Maze, what: str) -> list[Fact]:
+    rows = np.zeros(maze.free.shape, int)
+    np.add.at(rows, tuple(maze.cells(goals).T), 1)
+    seen = rows[maze.free]
+    fewest = f"; {seen.min():,} to {seen.max():,} rows each, {np.median(seen):,.0f} in the middle"
+    return [
+        _inside("goals inside the maze", seen.sum() / rows.sum(), "free cells"),
+        Fact(what, f"{np.count_nonzero(seen)}{fewest}", f"{len(seen)}"),
+    ]
+
+
+def _cube_facts(xyz: np.ndarray, which: str) -> list[Fact]:
+    low, high = TABLE
+    shape = np.round((high - low) / BIN).astype(int)
+    bins = np.floor((xyz[:, :2] - low) / BIN).astype(int)
+    on_table = ((bins >= 0) & (bins < shape)).all(1)
+    seen = len(np.unique(bins[on_table], axis=0))
+    within = ((xyz >= REACH[0]) & (xyz <= REACH[1])).all(1).mean()
+    return [
+        _inside(f"{which}within reach", within, "the arm's workspace and 0.2 m around it"),
+        Fact(f"{which}squares of {BIN:g} m it was in", f"{seen}", f"{shape.prod()}"),
+        Fact(f"{which}off the table", f"{(xyz[:, 2] > 0.04).mean():.1%} of the rows"),
+    ]
+
+
+def _travel(what: str, position: np.ndarray, limits: tuple[float, float]) -> list[Fact]:
+    low, high = limits
+    within = ((position >= low - SLACK) & (position <= high + SLACK)).mean()
+    return [
+        _inside(f"{what} within its rails", within, f"{low:g} to {high:g} m"),
+        Fact(f"{what} moved over", f"{position.min():.3f} to {position.max():.3f} m", f"{low:g} to {high:g} m"),
+    ]
+
+
+def _button_facts(states: np.ndarray, terminals: np.ndarray) -> list[Fact]:
+    binary = np.isin(states, (0, 1)).all(1).mean()
+    same_episode = ~terminals[:-1].astype(bool)
+    flips = (np.diff(states, axis=0) != 0)[same_episode].sum(0)
+    return [
+        _inside("button states 0 or 1", binary, "all"),
+        Fact("combinations of buttons seen", f"{len(np.unique(states, axis=0)):,}", f"{2 ** states.shape[1]:,}"),
+        Fact("times a button changed", f"{flips.min():,} to {flips.max():,}"),
+    ]

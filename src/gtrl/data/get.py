@@ -1,0 +1,87 @@
+"""A task's dataset from wherever it can be had: the cache, a download, or our own collectors."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from gtrl import console
+from gtrl.data.check import check_file
+from gtrl.data.collect.expert import NO_EXPERTS, Experts, roles_of
+from gtrl.data.collect.files import Plan, collect
+from gtrl.data.download import MIRROR, download
+from gtrl.data.origin import files_of, validation_path
+from gtrl.errors import DataError, DownloadError
+from gtrl.tasks import Task, find_task
+
+CACHE = Path("~/.ogbench/data")  # OGBench's own, so that files users already have are found
+
+
+def cached_file(task: Task, folder: str | Path | None = None) -> Path:
+    """Where a task's training file is kept."""
+    return Path(folder or CACHE).expanduser() / f"{task.dataset}.npz"
+
+
+def get_dataset(
+    task: str | Task,
+    folder: str | Path | None = None,
+    *,
+    mirror: str | None = None,
+    workers: int | None = None,
+    seed: int = 0,
+    experts: Experts = NO_EXPERTS,
+    show: bool = True,
+) -> Path:
+    """The task's training file, its validation file beside it: found, else downloaded, else collected; it says which.
+
+    `folder` is OGBench's cache by default. Where the data came from is kept beside it, with its digest.
+    """
+    task = find_task(task) if isinstance(task, str) else task
+    path = cached_file(task, folder)
+    say = _teller(show)
+    if path.exists():
+        _check_cached(path, task)
+        beside = "" if validation_path(path).exists() else ", without a validation file"
+        say(f"found {path}{beside}")
+        return path
+    plan = Plan(task, path, task.trajectories, seed=seed, experts=experts)
+    if plan.work.exists():
+        say(f"an interrupted collection is in {plan.work}: going on with it")
+    elif not task.public:
+        say(f"{task.name} has no public dataset: collecting it here")
+    else:
+        try:
+            address = download(task, path, mirror=mirror, show=show)
+        except DownloadError as failure:
+            _explain(task, failure, mirror, experts, say)
+        else:
+            say(f"downloaded {path} from {address}")
+            return path
+    collect(task, path, workers=workers, seed=seed, experts=experts, show=show)
+    say(f"collected {path}")
+    return path
+
+
+def _teller(show: bool) -> Callable[[str], None]:
+    return (lambda text: console.output.print(text, soft_wrap=True, highlight=False)) if show else lambda _: None
+
+
+def _check_cached(path: Path, task: Task) -> None:
+    for file in files_of(path):
+        problems = check_file(file, task).problems
+        if problems:
+            raise DataError(f"{file} is in the cache but {problems[0]}; remove it and try again.")
+
+
+def _explain(
+    task: Task, failure: DownloadError, mirror: str | None, experts: Experts, say: Callable[[str], None]
+) -> None:
+    """Say why the download failed and that collecting comes next, or, where that cannot be done, what can be."""
+    reason = str(failure).rstrip(".")
+    missing = [role for role in roles_of(task) if getattr(experts, role) is None]
+    if missing:
+        other = "another mirror" if mirror else "a mirror"
+        raise DownloadError(
+            f"{task.dataset} could not be downloaded: {reason}; try again later, name {other} with --mirror URL or "
+            f"{MIRROR}, or collect it, for which an expert that can {' and one that can '.join(missing)} is needed "
+            "(--expert FILE, see docs/formats.md)."
+        ) from failure
+    say(f"no download: {reason}. Collecting the data here instead; Ctrl-C stops it and the same command goes on.")

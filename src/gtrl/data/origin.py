@@ -1,0 +1,60 @@
+"""Which files a dataset is, and where it came from: `<name>.origin.json`, written by what fetched or made it."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gtrl.atomic import write_text
+from gtrl.errors import DataError
+
+
+def validation_path(path: Path) -> Path:
+    """OGBench's name for the validation file beside a training file."""
+    return path.with_name(f"{path.stem}-val.npz")
+
+
+def files_of(path: Path) -> list[Path]:
+    """A training file and, where there is one, its validation file."""
+    return [file for file in (path, validation_path(path)) if file.exists() or file == path]
+
+
+def shards_of(path: Path) -> tuple[Path, ...]:
+    """The training files of a dataset: the file itself, or all in a folder, by name."""
+    if not path.is_dir():
+        return (path,)
+    shards = tuple(sorted(file for file in path.glob("*.npz") if not file.stem.endswith("-val")))
+    if not shards:
+        raise DataError(f"there is no dataset file (.npz) in the folder {path}.")
+    return shards
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file, as `sha256sum` prints it."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def combined(digests: Sequence[str]) -> str:
+    """One digest for several files in order; a single file's is its own."""
+    return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+def origin_path(path: Path) -> Path:
+    return path.with_name(f"{path.stem}.origin.json")
+
+
+def record_origin(path: Path, digests: dict[str, str], **facts: Any) -> None:
+    """Write down where a training file and its validation file came from; `digests` by file name."""
+    write_text(origin_path(path), json.dumps({**facts, "sha256": digests}, indent=2) + "\n")
+
+
+def origin_of(path: Path, digests: dict[str, str]) -> dict[str, Any]:
+    """What was written down, if the files are still the same; else all that is known is that they are files."""
+    try:
+        facts = json.loads(origin_path(path).read_text())
+    except (OSError, ValueError):
+        return {"from": "file"}
+    same = isinstance(facts, dict) and facts.get("sha256") == digests and isinstance(facts.get("from"), str)
+    return {key: value for key, value in facts.items() if key != "sha256"} if same else {"from": "file"}
