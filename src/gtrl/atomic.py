@@ -33,8 +33,12 @@ def locked(path: Path, doing: str) -> Iterator[None]:
     with path.open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Who held it before may have removed the file between our opening and our locking it.
+            held = os.fstat(lock.fileno()).st_ino == path.stat().st_ino
         except OSError:
-            raise DataError(f"another process is {doing} just now.") from None
+            held = False
+        if not held:
+            raise DataError(f"another process is {doing} just now.")
         try:
             yield
         finally:

@@ -125,7 +125,7 @@ def collect_command(
     where = out or (cached_file(chosen) if episodes is None and shards == 1 else part)
     experts = Experts(expert, dribble_expert)
     path = collect(chosen, where, episodes=episodes, shards=shards, workers=workers, seed=seed, experts=experts)
-    console.output.print(f"wrote {path}", soft_wrap=True, highlight=False)
+    console.say(f"wrote {path}")
 
 
 def check_command(file: Positional[Path], *, task: str | None = None, picture: Path | None = None) -> int:
@@ -225,9 +225,9 @@ def train_command(args: Sequence[str]) -> None:
         chosen.algorithm, load_dataset(path, task), out=chosen.out, seeds=chosen.seeds, training=chosen.training,
         resume=chosen.resume,
     )  # fmt: skip
-    console.output.print(f"trained: {run.path}", soft_wrap=True)
+    console.say(f"trained: {run.path}")
     if task:
-        console.output.print(f"next: gtrl evaluate {run.path}", soft_wrap=True)
+        console.say(f"next: gtrl evaluate {run.path}")
 
 
 def print_json(rows: Any) -> None:

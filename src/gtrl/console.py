@@ -34,6 +34,7 @@ class Bar:
     def begin(self, done: float, total: float | None) -> None:
         """So much was done before, of so much in all."""
         self.progress.reset(self.task, completed=int(done), total=total, note="")
+        self.progress.start()
 
     def __call__(self, done: float, note: str = "") -> None:
         """So much more is done; a note takes the place of the rate."""
@@ -44,9 +45,21 @@ class Bar:
 
 @contextmanager
 def bar(description: str, total: float | None, unit: str, show: bool = True, done: int = 0) -> Iterator[Bar]:
-    """A progress bar; `done` of the total were done before."""
-    with progress_bar(show) as progress:
-        yield Bar(progress, progress.add_task(description, total=total, completed=done, note=""), unit)
+    """A progress bar; `done` of the total were done before. Without a total it is not seen until it `begin`s."""
+    progress = progress_bar(show)
+    task = progress.add_task(description, total=total, completed=done, note="")
+    if total is not None:
+        progress.start()
+    try:
+        yield Bar(progress, task, unit)
+    finally:
+        if progress.live.is_started:
+            progress.stop()
+
+
+def say(text: str) -> None:
+    """A line as it is: paths are neither wrapped nor read as markup."""
+    output.print(text, soft_wrap=True, highlight=False, markup=False)
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], text: int = 1) -> Table:

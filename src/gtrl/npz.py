@@ -19,9 +19,9 @@ def read_npz(path: Path, error: type[GtrlError], keys: tuple[str, ...] | None = 
     if not zipfile.is_zipfile(path):  # NumPy would guess at something else, and advise to unpickle it
         raise error(f"{path} is not a readable npz file; it may be truncated.")
     try:
-        with np.load(path) as file:
+        with path.open("rb") as opened, np.load(opened) as file:
             return {key: file[key] for key in file.files if keys is None or key in keys}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as cause:
+    except (OSError, ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error) as cause:
         raise error(f"{path} is not a readable npz file ({str(cause).rstrip('.')}).") from cause
 
 

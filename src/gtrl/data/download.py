@@ -4,9 +4,11 @@ A file streams into `<name>.download` beside where it will be. A broken connecti
 next command; the file is moved into place once it is whole, readable and what the task expects.
 """
 
+import glob
 import http.client
 import json
 import os
+import re
 import time
 import urllib.error
 import urllib.parse
@@ -41,9 +43,17 @@ def sources(mirror: str | None = None) -> list[str]:
     with quietly():
         from ogbench.utils import DATASET_URL
     given = mirror or os.environ.get(MIRROR)
-    if given and urllib.parse.urlsplit(given).scheme not in ("http", "https"):
-        raise ConfigError(f"the mirror '{given}' is not an address that begins with http:// or https://.")
+    if given and not _is_address(given):
+        raise ConfigError(f"the mirror '{given}' is not an address such as https://host/folder.")
     return [DATASET_URL, *([given.rstrip("/")] if given else [])]
+
+
+def _is_address(text: str) -> bool:
+    try:
+        parts = urllib.parse.urlsplit(text)
+        return text.isascii() and parts.scheme in ("http", "https") and bool((parts.hostname or "").encode("idna"))
+    except ValueError:
+        return False
 
 
 def download(task: Task, path: Path, *, mirror: str | None = None, show: bool = True) -> str:
@@ -64,24 +74,36 @@ def download(task: Task, path: Path, *, mirror: str | None = None, show: bool = 
 def _download_both(task: Task, path: Path, base: str, show: bool) -> None:
     files = (validation_path(path), path)
     remote = (f"{task.dataset}-val.npz", f"{task.dataset}.npz")
-    for file, name in zip(files, remote, strict=True):
-        _fetch(f"{base}/{name}", _partial(file), show)
+    partials = [_partial(file, base) for file in files]
+    for partial, name in zip(partials, remote, strict=True):
+        _fetch(f"{base}/{name}", partial, show)
         try:
-            problems = check_file(_partial(file), task, validation=file != path, public=True).problems
+            problems = check_file(partial, task, validation="-val" in name, public=True).problems
         except DataError as error:
-            problems = [str(error).rstrip(".").replace(str(_partial(file)), "it")]
+            problems = [str(error).rstrip(".").replace(str(partial), "it")]
         if problems:
-            _discard(_partial(file))
+            _discard(partial)
             raise DownloadError(f"sent a wrong or broken {name}, which was thrown away: {problems[0]}")
-    digests = {file.name: digest_of(_partial(file)) for file in reversed(files)}
-    record_origin(path, digests, **{"from": "downloaded", "address": base})
-    for file in files:  # the training file last: whoever finds it finds both
-        os.replace(_partial(file), file)
-        _discard(_partial(file))
+    digests = {file.name: digest_of(partial) for file, partial in zip(files, partials, strict=True)}
+    record_origin(path, dict(reversed(digests.items())), **{"from": "downloaded", "address": base})
+    for file, partial in zip(files, partials, strict=True):  # the training file last: whoever finds it finds both
+        os.replace(partial, file)
+    discard_partials(path)
 
 
-def _partial(file: Path) -> Path:
-    return file.with_name(f"{file.name}.download")
+def _partial(file: Path, base: str) -> Path:
+    """What has come of a file from one server; another server's file may be another."""
+    host = re.sub(r"[^\w.]+", "-", urllib.parse.urlsplit(base).netloc)
+    return file.with_name(f"{file.name}.{host}.download")
+
+
+def discard_partials(path: Path) -> None:
+    """Remove what is left of downloads of a training file and its validation file."""
+    for file in (path, validation_path(path)):
+        for partial in file.parent.glob(f"{glob.escape(file.name)}.*.download"):
+            _discard(partial)
+        for note in file.parent.glob(f"{glob.escape(file.name)}.*.download.json"):
+            note.unlink()
 
 
 def _note(partial: Path) -> Path:
@@ -98,30 +120,30 @@ def _fetch(url: str, partial: Path, show: bool) -> None:
     """Fetch all of a file, taking the transfer up again where it broke."""
     name = url.rsplit("/", 1)[-1]
     with console.bar(f"downloading {name}", None, "MB", show) as bar:
-        failures = 0
+        failures, farthest = 0, _size(partial)
         while True:
-            before = partial.stat().st_size if partial.exists() else 0
             try:
                 _transfer(url, partial, bar)
             except Broken as error:
-                moved = partial.exists() and partial.stat().st_size > before
-                failures = 1 if moved else failures + 1
+                failures = 1 if _size(partial) > farthest else failures + 1
+                farthest = max(farthest, _size(partial))
                 if failures >= ATTEMPTS:
-                    told = f"broke off {name} after {_size(partial)} ({error}); the same command goes on from there"
+                    came = f"{_size(partial) / MEGA:,.1f} MB"
+                    told = f"broke off {name} after {came} ({error}); the same command goes on from there"
                     raise DownloadError(told) from error
                 time.sleep(PAUSE * 2 ** (failures - 1))
             else:
                 return
 
 
-def _size(partial: Path) -> str:
-    return f"{(partial.stat().st_size if partial.exists() else 0) / MEGA:,.1f} MB"
+def _size(partial: Path) -> int:
+    return partial.stat().st_size if partial.exists() else 0
 
 
 def _transfer(url: str, partial: Path, bar: Bar) -> None:
     """One connection: what is left of the file, or all of it where the server or the file is not the same as before."""
     known = _read_note(partial)
-    have = partial.stat().st_size if partial.exists() and known.get("url") == url else 0
+    have = _size(partial) if known.get("url") == url else 0
     if have and have == known.get("size"):
         return
     headers = {"User-Agent": "gtrl", "Accept-Encoding": "identity"}
@@ -129,12 +151,12 @@ def _transfer(url: str, partial: Path, bar: Bar) -> None:
         headers["Range"] = f"bytes={have}-"
         headers |= {"If-Range": known["tag"]} if known.get("tag") else {}
     with _open(urllib.request.Request(url, headers=headers), partial) as answer:  # noqa: S310, http or https
-        start, size = _span(answer, have)
+        start, size = _span(answer, have, partial)
+        if not start:
+            _discard(partial)  # before its note is another's
         tag = answer.headers.get("ETag") or answer.headers.get("Last-Modified") or ""
         write_text(_note(partial), json.dumps({"url": url, "tag": "" if tag.startswith("W/") else tag, "size": size}))
-        with partial.open("r+b" if start else "wb") as file:
-            file.truncate(start)
-            file.seek(start)
+        with partial.open("ab") as file:
             bar.begin(start / MEGA, size / MEGA if size else None)
             while block := _read(answer):
                 file.write(block)
@@ -152,7 +174,7 @@ def _read_note(partial: Path) -> dict[str, Any]:
     return note if isinstance(note, dict) else {}
 
 
-def _span(answer: Any, have: int) -> tuple[int, int | None]:
+def _span(answer: Any, have: int, partial: Path) -> tuple[int, int | None]:
     """(where what the server sends begins, the size of the whole file)."""
     if answer.status == http.client.PARTIAL_CONTENT:
         with suppress(ValueError):  # "bytes 100-199/200"
@@ -160,15 +182,17 @@ def _span(answer: Any, have: int) -> tuple[int, int | None]:
             first, total = rest.split("-")[0], rest.split("/")[1]
             if unit == "bytes" and int(first) == have:
                 return have, int(total) if total != "*" else None
-        raise DownloadError("answered with another piece of the file than it was asked for")
+        _discard(partial)  # the next try asks for all of it
+        raise Broken("another piece of the file came than was asked for")
     if "html" in answer.headers.get("Content-Type", ""):
         raise DownloadError("sent a web page instead of the file")
-    length = answer.headers.get("Content-Length")
-    return 0, int(length) if length else None
+    length = answer.headers.get("Content-Length") or ""
+    return 0, int(length) if length.isdecimal() else None
 
 
 def _open(request: urllib.request.Request, partial: Path) -> Any:
     name = request.full_url.rsplit("/", 1)[-1]
+    failure = Broken if request.has_header("Range") else DownloadError  # what has come is worth another try
     try:
         return urllib.request.urlopen(request, timeout=TIMEOUT)  # noqa: S310, http or https
     except urllib.error.HTTPError as error:
@@ -178,20 +202,18 @@ def _open(request: urllib.request.Request, partial: Path) -> Any:
             raise Broken("the file has changed") from error
         told = {401: "wants a password for", 403: "refuses", 404: "has no file", 410: "has no more file"}
         if error.code >= 500 or error.code == http.client.TOO_MANY_REQUESTS:
-            raise DownloadError(f"is out of order just now ({error.code} {error.reason})") from error
+            raise failure(f"is out of order just now ({error.code} {error.reason})") from error
         raise DownloadError(f"{told.get(error.code, 'does not give')} {name} ({error.code})") from error
-    except TimeoutError as error:
-        raise DownloadError(f"did not answer within {TIMEOUT:g} s") from error
-    except (urllib.error.URLError, OSError, http.client.HTTPException) as error:
+    except (OSError, http.client.HTTPException, UnicodeError) as error:
         reason = getattr(error, "reason", error)
         if isinstance(reason, TimeoutError):
-            raise DownloadError(f"did not answer within {TIMEOUT:g} s") from error
-        raise DownloadError(f"cannot be reached ({reason})") from error
+            raise failure(f"did not answer within {TIMEOUT:g} s") from error
+        raise failure(f"cannot be reached ({reason})") from error
 
 
 def _read(answer: Any) -> bytes:
     try:
-        return answer.read(BLOCK)
+        return answer.read1(BLOCK)
     except TimeoutError as error:
         raise Broken(f"nothing came for {TIMEOUT:g} s") from error
     except (OSError, http.client.HTTPException) as error:

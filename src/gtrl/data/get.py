@@ -7,7 +7,7 @@ from gtrl import console
 from gtrl.data.check import check_file
 from gtrl.data.collect.expert import NO_EXPERTS, Experts, roles_of
 from gtrl.data.collect.files import Plan, collect
-from gtrl.data.download import MIRROR, download
+from gtrl.data.download import MIRROR, discard_partials, download
 from gtrl.data.origin import files_of, validation_path
 from gtrl.errors import DataError, DownloadError
 from gtrl.tasks import Task, find_task
@@ -56,12 +56,13 @@ def get_dataset(
             say(f"downloaded {path} from {address}")
             return path
     collect(task, path, workers=workers, seed=seed, experts=experts, show=show)
+    discard_partials(path)
     say(f"collected {path}")
     return path
 
 
 def _teller(show: bool) -> Callable[[str], None]:
-    return (lambda text: console.output.print(text, soft_wrap=True, highlight=False)) if show else lambda _: None
+    return console.say if show else lambda _: None
 
 
 def _check_cached(path: Path, task: Task) -> None:

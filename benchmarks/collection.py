@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""How fast data is collected, as ratios measured side by side in one run.
+
+    python benchmarks/collection.py maze            # against a plain loop that searches for a sub-goal at each step
+    python benchmarks/collection.py manipulation    # against the environment's step alone, on the same actions
+
+Run it on a machine that does nothing else. Each side is measured several times, turn and turn about; the table
+shows every measurement.
+"""
+
+import argparse
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from gtrl import console
+from gtrl.data.collect.files import collect
+from gtrl.data.collect.manipulation import PlayCollector
+from gtrl.data.collect.maze import POINT_NOISE, MazeMap, pick
+from gtrl.environments import Isolated, make_environment
+from gtrl.tasks import find_task
+from gtrl.workers import default_workers, spread
+
+MAZE = "pointmaze-teleport-navigate"
+MANIPULATION = ("cube-single-play", "cube-double-play", "scene-play", "puzzle-3x3-play", "puzzle-4x4-play")
+
+
+def plain_episodes(job: tuple[int, int]) -> tuple[int, float]:
+    """(steps, seconds) of a loop as one would write it first: everything anew at each step, one list a column."""
+    seed, episodes = job
+    task = find_task(MAZE)
+    env = make_environment(task)
+    maze = env.unwrapped
+    cells, vertices = MazeMap(maze.maze_map).cells, MazeMap(maze.maze_map).vertices
+    choices = np.random.default_rng(seed)
+    np.random.seed(seed)
+    env.reset(options={"task_id": 1})
+    columns: dict[str, list] = {key: [] for key in ("observations", "actions", "terminals", "qpos", "qvel")}
+    began = time.perf_counter()
+    for _ in range(episodes):
+        cells_of_episode = {"init_ij": pick(choices, cells), "goal_ij": pick(choices, vertices)}
+        observation, _ = env.reset(options={"task_info": cells_of_episode})
+        for row in range(task.trajectory_length + 1):
+            subgoal, _ = maze.get_oracle_subgoal(maze.get_xy(), maze.cur_goal_xy)
+            direction = subgoal - maze.get_xy()
+            direction = direction / (np.linalg.norm(direction) + 1e-6)
+            action = np.clip(direction + np.random.normal(0, POINT_NOISE, 2), -1, 1)
+            following, _, _, _, info = maze.step(action)
+            columns["observations"].append(observation)
+            columns["actions"].append(action)
+            columns["terminals"].append(row == task.trajectory_length)
+            columns["qpos"].append(info["prev_qpos"])
+            columns["qvel"].append(info["prev_qvel"])
+            observation = following
+            if info["success"]:
+                maze.set_goal(goal_xy=maze.add_noise(maze.ij_to_xy(pick(choices, vertices))))
+    return episodes * (task.trajectory_length + 1), time.perf_counter() - began
+
+
+def plain_rate(workers: int, episodes: int) -> float:
+    """Steps per second of plain loops, one on each core; start-up and saving not counted, in their favour."""
+    jobs = [(worker, episodes) for worker in range(workers)]
+    return sum(steps / seconds for _, (steps, seconds) in spread(plain_episodes, jobs, workers))
+
+
+def our_rate(workers: int, episodes: int | None) -> float:
+    """Steps per second of `collect`, all counted: starting processes, both files, joining, compressing."""
+    task = find_task(MAZE)
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        path = collect(task, Path(folder, "data.npz"), episodes=episodes, workers=workers)
+        seconds = time.perf_counter() - began
+        files = (path, path.with_name("data-val.npz"))
+        return sum(len(np.load(file)["terminals"]) for file in files) / seconds
+
+
+def maze(workers: int, episodes: int | None, rounds: int) -> None:
+    """Collection of a whole dataset against plain loops on as many cores."""
+    rows, ratios = [], []
+    for number in range(rounds):
+        before = plain_rate(workers, 40)
+        ours = our_rate(workers, episodes)
+        after = plain_rate(workers, 40)
+        ratios.append(2 * ours / (before + after))
+        rows.append([number + 1, f"{before:,.0f}", f"{ours:,.0f}", f"{after:,.0f}", f"{ratios[-1]:.2f}"])
+    title = f"{MAZE}, steps/s on {workers} processes"
+    console.output.print(console.table(title, ["round", "plain before", "collect", "plain after", "ratio"], rows))
+
+
+def manipulation(length: int, rounds: int) -> None:
+    """Whole episodes, oracle and recording included, against `step` alone on the same actions in the same mode."""
+    rows = []
+    for name in MANIPULATION:
+        task = replace(find_task(name), trajectory_length=length)
+        collector = PlayCollector(task)
+        stepper = Isolated(collector.env.env)
+        ratios, rates = [], []
+        for number in range(rounds + 1):
+            seed = np.random.SeedSequence(number)
+            began = time.perf_counter()
+            episode = collector.episode(seed)
+            collecting = time.perf_counter() - began
+            stepper.reset(seed, {})
+            began = time.perf_counter()
+            for action in episode["actions"]:
+                collector.simulator.step(action)
+            stepping = time.perf_counter() - began
+            if number:  # the first warms up
+                ratios.append(collecting / stepping)
+                rates.append((length + 1) / collecting)
+        each = " ".join(f"{ratio:.3f}" for ratio in ratios)
+        rows.append([name, each, f"{np.mean(rates):,.0f}", f"{np.mean(ratios):.3f}"])
+    title = "time of an episode as a multiple of its steps alone (one process)"
+    console.output.print(console.table(title, ["task", "each round", "steps/s", "mean"], rows, text=2))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("maze", "manipulation"))
+    parser.add_argument("--workers", type=int, default=default_workers())
+    parser.add_argument("--episodes", type=int, help="of the maze; by default the whole public size")
+    parser.add_argument("--length", type=int, default=1000, help="of a manipulation episode")
+    parser.add_argument("--rounds", type=int, default=3)
+    args = parser.parse_args()
+    if args.what == "maze":
+        maze(args.workers, args.episodes, args.rounds)
+    else:
+        manipulation(args.length, args.rounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,651 @@
+"""Getting data: whatever a server does, what is in the folder is whole and right, or is not there under its name."""
+
+import dataclasses
+import hashlib
+import io
+import itertools
+import json
+import multiprocessing
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import ogbench.utils
+import pytest
+from test_data import is_one_sentence
+
+from gtrl import cli, tasks
+from gtrl.data import download as module
+from gtrl.data.collect import files as collecting
+from gtrl.data.dataset import load_dataset
+from gtrl.data.download import download
+from gtrl.data.get import get_dataset
+from gtrl.errors import ConfigError, DataError, DownloadError
+from gtrl.tasks import Task, find_task
+
+Patch = pytest.MonkeyPatch
+Printed = pytest.CaptureFixture[str]
+
+
+def small(name: str, trajectories: int = 10, length: int = 20) -> Task:
+    """A task whose whole public dataset is small."""
+    sizes = {"trajectories": trajectories, "trajectory_length": length, "transitions": trajectories * length}
+    return dataclasses.replace(find_task(name), **sizes)
+
+
+TASK = small("pointmaze-medium-navigate")
+SHORT = small("pointmaze-medium-navigate", 2, 15)  # quickly collected
+ANT = small("antmaze-large-navigate")
+NAME, VALIDATION, ORIGIN = (f"{TASK.dataset}{end}" for end in (".npz", "-val.npz", ".origin.json"))
+
+
+def npz(episodes: int = 10, length: int = 20, *, observation: int = 2, width: int = 30, seed: int = 0) -> bytes:
+    """A dataset file; `width` numbers of qpos and of qvel make it large or small."""
+    rng = np.random.default_rng(seed)
+    rows = episodes * (length + 1)
+    arrays = {
+        "observations": rng.normal(size=(rows, observation)),
+        "actions": rng.uniform(-1, 1, (rows, 2)),
+        "terminals": np.arange(rows) % (length + 1) == length,
+        "qpos": rng.normal(size=(rows, width)),
+        "qvel": np.zeros((rows, width)),
+    }
+    file = io.BytesIO()
+    np.savez(file, allow_pickle=False, **arrays)
+    return file.getvalue()
+
+
+BLOCK = 512
+HALF = 98 * BLOCK
+GOOD = {NAME: npz(), VALIDATION: npz(1, seed=1)}  # of 108 and 12 KB
+NEW, LONGER, SHORTER = (npz(width=width, seed=5) for width in (30, 40, 5))
+PAGE = b"<!DOCTYPE html><title>Sorry</title>" * 100
+
+
+# --- a server that does as it is told ---
+
+
+class Answering(BaseHTTPRequestHandler):
+    """One request; `site` says how to answer it."""
+
+    def __init__(self, site: "Site", *args: Any) -> None:
+        self.site = site
+        super().__init__(*args)
+
+    def do_GET(self) -> None:
+        name = self.path.rsplit("/", 1)[-1]
+        self.site.requests.append((name, dict(self.headers)))
+        answer = next(self.site.train, self.site.usual) if name == NAME else self.site.usual
+        answer(self, self.site.files.get(name, b""))
+
+    def log_message(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def begin(self, status: int, **headers: Any) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), str(value))
+        self.end_headers()
+
+    def give(
+        self, content: bytes, upto: int | None = None, *, ranges: bool = True, tag: dict[str, str] | None = None,
+        kind: str = "application/octet-stream",
+    ) -> None:  # fmt: skip
+        """Answer as file servers do; the connection is dropped before byte `upto` of the file."""
+        tag = {"ETag": f'"{hashlib.sha256(content).hexdigest()}"'} if tag is None else tag
+        size, start = len(content), 0
+        if ranges and "Range" in self.headers and self.headers["If-Range"] in (None, *tag.values()):
+            start = int(self.headers["Range"].removeprefix("bytes=").removesuffix("-"))
+            if start >= size:
+                return self.send_error(416)
+            self.begin(206, Content_Range=f"bytes {start}-{size - 1}/{size}", Content_Length=size - start, **tag)
+        else:
+            self.begin(200, Content_Length=size, Content_Type=kind, **tag)
+        self.wfile.write(content[start:upto])
+        return None
+
+    def stall(self, content: bytes, upto: int = 0) -> None:
+        """Send some of it, or not even a status, and then nothing more."""
+        if upto:
+            self.give(content, upto)
+        self.site.stalled.set()
+        self.site.released.wait(60)
+
+    def chunks(self, content: bytes, upto: int) -> None:
+        """Do not tell the size beforehand, and break off in the middle of a chunk."""
+        self.begin(200, Transfer_Encoding="chunked")
+        self.wfile.write(b"%x\r\n" % len(content) + content[:upto])
+
+
+Answer = Callable[[Answering, bytes], None]
+
+
+def dropped(upto: int, **options: Any) -> Answer:
+    return partial(Answering.give, upto=upto, **options)
+
+
+def sending(content: bytes, **options: Any) -> Answer:
+    return lambda request, _: request.give(content, **options)
+
+
+def refusing(status: int) -> Answer:
+    return lambda request, _: request.send_error(status)
+
+
+class Site:
+    """What a server has, how it answers, and what it was asked for."""
+
+    def __init__(self) -> None:
+        self.address = self.host = ""
+        self.files = dict(GOOD)
+        self.usual: Answer = Answering.give
+        self.train: Iterator[Answer] = iter(())  # to requests for the training file, before the usual answer
+        self.requests: list[tuple[str, dict[str, str]]] = []
+        self.stalled, self.released = threading.Event(), threading.Event()
+
+    def asked(self, header: str, name: str = NAME) -> list[str | None]:
+        return [headers.get(header) for requested, headers in self.requests if requested == name]
+
+    def starts(self, name: str = NAME) -> list[int]:
+        """The byte from which on each request wanted the file."""
+        return [int((asked or "bytes=0-").removeprefix("bytes=")[:-1]) for asked in self.asked("Range", name)]
+
+
+@contextmanager
+def serving() -> Iterator[Site]:
+    site = Site()
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Answering, site)) as server:
+        site.host = f"127.0.0.1:{server.server_port}"
+        site.address = f"http://{site.host}/ogbench"
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield site
+        site.released.set()
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def site(monkeypatch: Patch) -> Iterator[Site]:
+    """OGBench's own host, as far as the code knows."""
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.delenv("GTRL_MIRROR", raising=False)
+    monkeypatch.setattr(module, "PAUSE", 0)
+    monkeypatch.setattr(module, "BLOCK", BLOCK)
+    with serving() as site:
+        monkeypatch.setattr(ogbench.utils, "DATASET_URL", site.address)
+        yield site
+
+
+@pytest.fixture
+def mirror() -> Iterator[Site]:
+    with serving() as site:
+        yield site
+
+
+@pytest.fixture
+def jobs(monkeypatch: Patch) -> list[Any]:
+    """Collects in this process, for a pool takes long to start; the parts that were collected."""
+    done: list[Any] = []
+
+    def spread(function: Callable[[Any], int], jobs: list[Any], _: int | None) -> Iterator[tuple[int, int]]:
+        done.extend(jobs)
+        return enumerate(map(function, jobs))
+
+    monkeypatch.setattr(collecting, "spread", spread)
+    return done
+
+
+def fetch(folder: Path, **options: Any) -> str:
+    return download(TASK, folder / NAME, show=False, **options)
+
+
+def fail(folder: Path, said: str, **options: Any) -> None:
+    with pytest.raises(DownloadError, match=said):
+        fetch(folder, **options)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def assert_whole(folder: Path, train: bytes = GOOD[NAME]) -> None:
+    found = contents(folder)
+    assert found.pop(ORIGIN)
+    assert found == {NAME: train, VALIDATION: GOOD[VALIDATION]}
+
+
+def assert_to_go_on_with(folder: Path, *names: str) -> None:
+    """Parts of these files and notes on them; nothing else."""
+    left = [path.name for path in folder.iterdir()]
+    assert {name.partition(".npz")[0] + ".npz" for name in left} == set(names)
+    assert all(name.endswith((".download", ".download.json")) for name in left)
+
+
+def part_in(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in folder.glob(f"{NAME}*.download"))
+
+
+# --- a download ---
+
+
+def test_a_download_and_its_origin(site: Site, tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "folder"
+    assert fetch(folder) == site.address
+    assert_whole(folder)
+    origin = {"from": "downloaded", "address": site.address}
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in GOOD.items()}
+    assert json.loads((folder / ORIGIN).read_text()) == origin | {"sha256": digests}
+    assert load_dataset(folder / NAME, TASK).origin == origin
+    for name, content in GOOD.items():
+        (folder / name).write_bytes(NEW)
+        assert load_dataset(folder / NAME, TASK).origin == {"from": "file"}
+        (folder / name).write_bytes(content)
+    assert load_dataset(folder / NAME, TASK).origin == origin
+
+
+# --- going on ---
+
+
+def changing_to(content: bytes) -> Answer:
+    def answer(request: Answering, _: bytes) -> None:
+        request.site.files[NAME] = content
+        request.give(content)
+
+    return answer
+
+
+MANY = range(9_000, len(GOOD[NAME]), 9_000)
+# answers to the first requests for the training file: where each request began, what came of it
+GOING_ON: dict[str, tuple[list[Answer], list[int], bytes]] = {
+    "dropped": ([dropped(20_000), dropped(HALF)], [0, 20_000, HALF], GOOD[NAME]),
+    "dropped often, but never without progress": ([dropped(end) for end in MANY], [0, *MANY], GOOD[NAME]),
+    "size unknown": ([partial(Answering.chunks, upto=HALF)], [0, HALF], GOOD[NAME]),
+    "without ranges": ([dropped(HALF), partial(Answering.give, ranges=False)], [0, HALF], GOOD[NAME]),
+    "out of order for a moment": ([dropped(HALF), refusing(503)], [0, HALF, HALF], GOOD[NAME]),
+    "changed": ([dropped(HALF), changing_to(NEW)], [0, HALF], NEW),
+    "longer": ([dropped(HALF), changing_to(LONGER)], [0, HALF], LONGER),
+    "shorter": ([dropped(HALF), changing_to(SHORTER)], [0, HALF], SHORTER),
+    "shorter and without a tag (416)": ([dropped(HALF, tag={}), changing_to(SHORTER)], [0, HALF, 0], SHORTER),
+}
+
+
+@pytest.mark.parametrize(("answers", "starts", "result"), GOING_ON.values(), ids=GOING_ON)
+def test_going_on(answers: list[Answer], starts: list[int], result: bytes, site: Site, tmp_path: Path) -> None:
+    site.train = iter(answers)
+    fetch(tmp_path)
+    assert_whole(tmp_path, result)
+    assert site.starts() == starts
+    assert site.starts(VALIDATION) == [0]
+
+
+@pytest.mark.parametrize(
+    ("tag", "condition"),
+    [
+        ({"ETag": '"v1"'}, '"v1"'),
+        ({"Last-Modified": "Wed, 21 Oct 2015 07:28:00 GMT"}, "Wed, 21 Oct 2015 07:28:00 GMT"),
+        ({"ETag": 'W/"v1"'}, None),  # a weak tag does not vouch for bytes (RFC 9110, 13.1.5)
+    ],
+)
+def test_the_rest_of_the_same_version(tag: dict[str, str], condition: str | None, site: Site, tmp_path: Path) -> None:
+    site.train = iter([dropped(20_000, tag=tag), dropped(HALF, tag=tag), partial(Answering.give, tag=tag)])
+    fetch(tmp_path)
+    assert_whole(tmp_path)
+    assert site.starts() == [0, 20_000, HALF]
+    assert site.asked("If-Range") == [None, condition, condition]
+
+
+def test_a_mixture_of_two_versions_is_thrown_away(site: Site, tmp_path: Path) -> None:
+    site.train = iter([dropped(HALF, tag={}), changing_to(NEW)])
+    fail(tmp_path, f"sent a wrong or broken {NAME}, which was thrown away: it is not a readable npz file")
+    assert_to_go_on_with(tmp_path, VALIDATION)
+    fetch(tmp_path)
+    assert_whole(tmp_path, NEW)
+
+
+def test_giving_up_keeps_what_came(site: Site, tmp_path: Path, monkeypatch: Patch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(module, "time", SimpleNamespace(sleep=pauses.append))
+    monkeypatch.setattr(module, "PAUSE", 3)
+    site.train = itertools.repeat(dropped(HALF))
+    fail(tmp_path, rf"^{site.host} broke off {NAME} after 0\.1 MB .*; the same command goes on from there$")
+    assert pauses == [3, 6, 12, 24]
+    assert_to_go_on_with(tmp_path, NAME, VALIDATION)
+    assert part_in(tmp_path) == GOOD[NAME][:HALF]
+    site.train = iter(())
+    site.requests.clear()
+    fetch(tmp_path)
+    assert_whole(tmp_path)
+    assert (site.starts(), site.starts(VALIDATION)) == ([HALF], [])
+
+
+def test_stopped_when_a_new_version_begins(site: Site, tmp_path: Path, monkeypatch: Patch) -> None:
+    def noted_and_stopped(path: Path, text: str) -> None:
+        path.write_text(text)
+        raise KeyboardInterrupt
+
+    site.train = itertools.repeat(dropped(HALF))
+    fail(tmp_path, "broke off")
+    site.train = iter([changing_to(NEW)])
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "write_text", noted_and_stopped)
+        with pytest.raises(KeyboardInterrupt):
+            fetch(tmp_path)
+    fetch(tmp_path)
+    assert_whole(tmp_path, NEW)
+
+
+def download_alone(address: str, folder: Path) -> None:
+    """For a process of its own."""
+    ogbench.utils.DATASET_URL = address
+    module.BLOCK = BLOCK
+    fetch(folder)
+
+
+def test_a_killed_process_is_gone_on_with(site: Site, tmp_path: Path) -> None:
+    site.train = iter([partial(Answering.stall, upto=2 * HALF)])
+    process = multiprocessing.get_context("spawn").Process(target=download_alone, args=(site.address, tmp_path))
+    process.start()
+    try:
+        assert site.stalled.wait(30)
+        for _ in range(1000):
+            if len(part_in(tmp_path)) > HALF:
+                break
+            time.sleep(0.01)
+        with pytest.raises(DataError, match=rf"^another process is downloading {NAME} just now\.$"):
+            get_dataset(TASK, tmp_path, show=False)
+    finally:
+        process.kill()
+        process.join()
+    assert process.exitcode == -signal.SIGKILL
+    came = len(part_in(tmp_path))
+    assert HALF < came <= 2 * HALF < len(GOOD[NAME])
+    assert not list(tmp_path.glob("*.npz"))
+    fetch(tmp_path)
+    assert_whole(tmp_path)
+    assert site.starts() == [0, came]
+
+
+# --- failures ---
+
+
+def replaced(old: bytes, new: bytes) -> Answer:
+    assert old in GOOD[VALIDATION]
+    return sending(GOOD[VALIDATION].replace(old, new))
+
+
+MEMBER = b"PK\x01\x02\x2d\x03\x2d\x00\x00\x00"  # in an archive's directory: signature, two versions, flags
+UNREADABLE = f"sent a wrong or broken {VALIDATION}, which was thrown away: it is not a readable npz file"
+# what the server does with the validation file, which is asked for first: what is said of it
+FAILURES: dict[str, tuple[Answer, str]] = {
+    "truncated": (sending(GOOD[VALIDATION][:-200]), f"{UNREADABLE}; it may be truncated"),
+    "empty": (sending(b""), UNREADABLE),
+    "garbled": (replaced(b"<f8", b"<?8"), UNREADABLE),
+    "garbled directory": (replaced(MEMBER, b"?" * 10), UNREADABLE),
+    "version": (replaced(MEMBER, MEMBER[:6] + b"\xff\x00\x00\x00"), UNREADABLE),
+    "encrypted": (replaced(MEMBER, MEMBER[:8] + b"\x01\x00"), UNREADABLE),
+    "page as file": (sending(PAGE), UNREADABLE),
+    "page": (sending(PAGE, kind="text/html; charset=utf-8"), "sent a web page instead of the file"),
+    "another task": (sending(npz(1, observation=29)), f"observations have 29 dimensions where {TASK.name} has 2"),
+    "episodes": (sending(npz(2)), f"it has episodes 2 where {TASK.name} has 1"),
+    "length": (sending(npz(1, 21)), f"it has transitions an episode 21 where {TASK.name} has 20"),
+    "401": (refusing(401), rf"wants a password for {VALIDATION} \(401\)"),
+    "403": (refusing(403), rf"refuses {VALIDATION} \(403\)"),
+    "404": (refusing(404), rf"has no file {VALIDATION} \(404\)"),
+    "410": (refusing(410), rf"has no more file {VALIDATION} \(410\)"),
+    "418": (refusing(418), rf"does not give {VALIDATION} \(418\)"),
+    "429": (refusing(429), r"is out of order just now \(429 Too Many Requests\)"),
+    "500": (refusing(500), r"is out of order just now \(500 Internal Server Error\)"),
+    "503": (refusing(503), r"is out of order just now \(503 Service Unavailable\)"),
+    "silence": (Answering.stall, r"did not answer within 0\.2 s"),
+    "hanging up": (lambda *_: None, r"cannot be reached \(Remote end closed connection without response\)"),
+}
+
+
+@pytest.mark.parametrize(("answer", "said"), FAILURES.values(), ids=FAILURES)
+def test_a_failure_leaves_nothing(answer: Answer, said: str, site: Site, tmp_path: Path, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(module, "TIMEOUT", 0.2 if answer is Answering.stall else 20)
+    site.usual = answer
+    fail(tmp_path, f"^{site.host} .*{said}")
+    assert contents(tmp_path) == {}
+    site.usual = Answering.give
+    fetch(tmp_path)
+    assert_whole(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (sending(GOOD[NAME][:-200]), "it may be truncated"),
+        (sending(npz(9)), "it has episodes 9 where .* has 10"),
+        (sending(npz(10, 19)), "it has transitions an episode 19 where .* has 20"),
+        (sending(GOOD[VALIDATION]), "it has episodes 1 where .* has 10"),
+        (refusing(404), f"has no file {NAME}"),
+    ],
+)
+def test_the_validation_file_waits_for_its_training_file(answer: Answer, said: str, site: Site, tmp_path: Path) -> None:
+    site.train = iter([answer])
+    fail(tmp_path, said)
+    assert_to_go_on_with(tmp_path, VALIDATION)
+    fetch(tmp_path)
+    assert_whole(tmp_path)
+    assert site.starts(VALIDATION) == [0]
+
+
+def test_a_transfer_that_stalls(site: Site, tmp_path: Path, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(module, "TIMEOUT", 0.2)
+    site.train = itertools.repeat(partial(Answering.stall, upto=HALF))
+    fail(tmp_path, rf"broke off {NAME} after 0\.1 MB \(nothing came for 0\.2 s\)")
+    assert_to_go_on_with(tmp_path, NAME, VALIDATION)
+    assert site.starts() == [0, *[HALF] * (module.ATTEMPTS - 1)]
+
+
+def test_another_piece_than_asked_for(site: Site, tmp_path: Path) -> None:
+    """All of it again, without a range."""
+    site.train = iter([dropped(HALF), lambda request, _: request.begin(206, Content_Range="bytes 0-9/10")])
+    fetch(tmp_path)
+    assert_whole(tmp_path)
+    assert site.starts() == [0, HALF, 0]
+
+
+def closed() -> str:
+    """An address where nobody listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{free.getsockname()[1]}"
+
+
+@pytest.mark.usefixtures("site")
+def test_a_server_that_is_not_there(tmp_path: Path, monkeypatch: Patch) -> None:
+    def unknown(*_: Any, **__: Any) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(ogbench.utils, "DATASET_URL", closed())
+    fail(tmp_path, r"^127\.0\.0\.1:\d+ cannot be reached \(.*Connection refused\)")
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    monkeypatch.setattr(ogbench.utils, "DATASET_URL", "https://nowhere.invalid/ogbench")
+    fail(tmp_path, r"^nowhere\.invalid cannot be reached \(.*Name or service not known\)")
+    assert contents(tmp_path) == {}
+
+
+# --- the mirror ---
+
+
+def test_the_mirror_comes_second(site: Site, mirror: Site, tmp_path: Path, monkeypatch: Patch) -> None:
+    assert fetch(tmp_path / "a", mirror=mirror.address) == site.address
+    assert mirror.requests == []
+    site.usual = refusing(503)
+    assert fetch(tmp_path / "b", mirror=f"{mirror.address}/") == mirror.address
+    assert_whole(tmp_path / "b")
+    assert load_dataset(tmp_path / "b" / NAME).origin == {"from": "downloaded", "address": mirror.address}
+    monkeypatch.setenv("GTRL_MIRROR", mirror.address)
+    assert fetch(tmp_path / "c") == mirror.address
+    assert_whole(tmp_path / "c")
+
+
+def test_the_flag_wins_over_the_variable(site: Site, mirror: Site, tmp_path: Path, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(ogbench.utils, "DATASET_URL", closed())
+    monkeypatch.setenv("GTRL_MIRROR", site.address)
+    assert fetch(tmp_path, mirror=mirror.address) == mirror.address
+    assert site.requests == []
+
+
+def test_the_mirror_takes_over_in_the_middle(site: Site, mirror: Site, tmp_path: Path) -> None:
+    """It may have another version: nothing of the first server's is kept."""
+    mirror.files[NAME] = NEW
+    site.train = itertools.repeat(dropped(HALF))
+    assert fetch(tmp_path, mirror=mirror.address) == mirror.address
+    assert_whole(tmp_path, NEW)
+    assert mirror.starts() == [0]
+
+
+def test_what_came_is_kept_though_the_mirror_broke_off_too(site: Site, mirror: Site, tmp_path: Path) -> None:
+    site.train = itertools.repeat(dropped(HALF))
+    mirror.train = itertools.repeat(dropped(20_000))
+    fail(tmp_path, f"^{site.host} .* goes on from there; {mirror.host} .* goes on from there", mirror=mirror.address)
+    site.train = iter(())
+    site.requests.clear()
+    fetch(tmp_path, mirror=mirror.address)
+    assert_whole(tmp_path)
+    assert site.starts() == [HALF]
+
+
+BAD_MIRRORS = ["ftp://host/data", "host/data", "/a/folder", "file:///a/folder", "http://[::1", "http://127.0.0.1/ü"]
+
+
+@pytest.mark.parametrize("address", BAD_MIRRORS)
+def test_a_mirror_that_is_no_address(address: str, site: Site, tmp_path: Path, monkeypatch: Patch) -> None:
+    site.usual = refusing(503)
+    with pytest.raises(ConfigError, match=r"^the mirror '.*' is not an address"):
+        fetch(tmp_path, mirror=address)
+    monkeypatch.setenv("GTRL_MIRROR", address)
+    with pytest.raises(ConfigError, match=r"^the mirror '.*' is not an address"):
+        fetch(tmp_path)
+    assert contents(tmp_path) == {}
+
+
+# --- from wherever it can be had ---
+
+
+@pytest.mark.parametrize("name", ["data", "[my] data"])
+def test_found_without_a_request(name: str, site: Site, tmp_path: Path, capsys: Printed) -> None:
+    folder = tmp_path / name
+    fetch(folder)
+    site.requests.clear()
+    before = contents(folder)
+    assert get_dataset(TASK, folder) == folder / NAME
+    assert capsys.readouterr().out == f"found {folder / NAME}\n"
+    (folder / VALIDATION).unlink()
+    get_dataset(TASK, folder)
+    assert capsys.readouterr().out == f"found {folder / NAME}, without a validation file\n"
+    assert contents(folder) == {name: before[name] for name in (NAME, ORIGIN)}
+    assert site.requests == []
+
+
+@pytest.mark.parametrize("name", GOOD)
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (GOOD[NAME][:-200], "is not a readable npz file"),
+        (npz(observation=29), "is in the cache but observations have 29 dimensions where .*; remove it and try again"),
+    ],
+)
+def test_a_broken_file_in_the_cache(name: str, content: bytes, said: str, site: Site, tmp_path: Path) -> None:
+    for file in GOOD:
+        (tmp_path / file).write_bytes(content if file == name else GOOD[file])
+    with pytest.raises(DataError, match=said) as caught:
+        get_dataset(TASK, tmp_path)
+    assert str(tmp_path / name) in str(caught.value)
+    assert is_one_sentence(str(caught.value)), caught.value
+    assert (tmp_path / name).read_bytes() == content
+    assert site.requests == []
+
+
+def test_collected_where_it_cannot_be_downloaded(site: Site, jobs: list[Any], tmp_path: Path, capsys: Printed) -> None:
+    site.train = iter([refusing(404)])
+    site.files[VALIDATION] = npz(1, SHORT.trajectory_length)
+    path = get_dataset(SHORT, tmp_path)
+    told = capsys.readouterr().out
+    assert f"no download: {site.host} has no file {NAME} (404). Collecting" in told
+    assert told.endswith(f"\ncollected {path}\n")
+    origin = load_dataset(path, SHORT).origin
+    assert (origin["from"], origin["episodes"], origin["length"], origin["seed"]) == ("collected", 2, 15, 0)
+    assert np.load(path)["terminals"].sum() == 2
+    assert sorted(split for _, split, _ in jobs) == ["train", "val"]
+    assert set(contents(tmp_path)) == {NAME, VALIDATION, ORIGIN}
+
+
+@pytest.mark.parametrize("with_mirror", [False, True])
+def test_neither_downloaded_nor_collected(with_mirror: bool, site: Site, mirror: Site, tmp_path: Path) -> None:
+    site.usual, mirror.usual = refusing(403), refusing(500)
+    with pytest.raises(DownloadError, match="an expert that can walk is needed") as caught:
+        get_dataset(ANT, tmp_path, mirror=mirror.address if with_mirror else None)
+    told = str(caught.value)
+    assert is_one_sentence(told), told
+    assert f"{ANT.dataset} could not be downloaded: {site.host} refuses" in told
+    assert (mirror.host in told) == with_mirror
+    assert ("another mirror with --mirror URL" if with_mirror else "a mirror with --mirror URL or GTRL_MIRROR") in told
+    assert "--expert FILE" in told
+    assert contents(tmp_path) == {}
+
+
+@pytest.mark.usefixtures("jobs")
+def test_what_is_not_public_is_collected(site: Site, tmp_path: Path, capsys: Printed) -> None:
+    mini = small("pointmaze-mini-navigate", 2, 15)
+    path = get_dataset(mini, tmp_path)
+    assert "has no public dataset: collecting it here" in capsys.readouterr().out
+    assert load_dataset(path, mini).origin["from"] == "collected"
+    assert site.requests == []
+
+
+def test_an_interrupted_collection_is_gone_on_with(
+    site: Site, jobs: list[Any], tmp_path: Path, capsys: Printed, monkeypatch: Patch
+) -> None:
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    whole = collecting.collect(SHORT, tmp_path / "whole" / NAME, show=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(collecting, "_join", stop)
+        with pytest.raises(KeyboardInterrupt, match="the same command goes on"):
+            collecting.collect(SHORT, tmp_path / NAME, show=False)
+    assert not (tmp_path / NAME).exists()
+    jobs.clear()
+    path = get_dataset(SHORT, tmp_path)
+    assert f"an interrupted collection is in {tmp_path / TASK.dataset}.collecting" in capsys.readouterr().out
+    assert path.read_bytes() == whole.read_bytes()
+    assert not (tmp_path / f"{TASK.dataset}.collecting").exists()
+    assert (jobs, site.requests) == ([], [])
+
+
+# --- the command line ---
+
+
+def test_the_command(site: Site, jobs: list[Any], tmp_path: Path, capsys: Printed, monkeypatch: Patch) -> None:
+    monkeypatch.setitem(tasks.OTHERS, TASK.name, TASK)
+    assert cli.main(["data", "get", TASK.name, "--folder", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"downloaded {tmp_path / NAME} from {site.address}\n"
+    assert_whole(tmp_path)
+    assert jobs == []
+
+
+def test_the_command_fails_in_one_sentence(site: Site, mirror: Site, tmp_path: Path, capsys: Printed) -> None:
+    site.usual = mirror.usual = refusing(404)
+    command = ["data", "get", ANT.name, "--folder", str(tmp_path), "--mirror", mirror.address]
+    assert cli.main(command) == 2
+    output, complaint = capsys.readouterr()
+    (told,) = complaint.splitlines()
+    assert output == ""
+    assert told.startswith("gtrl: ")
+    assert is_one_sentence(told), told
+    assert told.index(site.host) < told.index(mirror.host)
+    assert contents(tmp_path) == {}
