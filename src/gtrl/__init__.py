@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gtrl.data.check import check_file
     from gtrl.data.collect.files import collect
     from gtrl.data.dataset import Data, Dataset, load_dataset, make_dataset
+    from gtrl.data.get import get_dataset
     from gtrl.errors import GtrlError
     from gtrl.evaluation.evaluate import evaluate
     from gtrl.evaluation.policy import Policy, load_policy
@@ -35,6 +36,7 @@ _HOME = {
     "Dataset": "data.dataset",
     "load_dataset": "data.dataset",
     "make_dataset": "data.dataset",
+    "get_dataset": "data.get",
     "GtrlError": "errors",
     "evaluate": "evaluation.evaluate",
     "Policy": "evaluation.policy",
@@ -49,7 +51,7 @@ _HOME = {
 
 __all__ = [
     "TASKS", "Data", "Dataset", "GtrlError", "Policy", "Run", "Task", "Training", "check_file", "collect",
-    "evaluate", "find_task", "load_dataset", "load_policy", "make", "make_dataset", "train",
+    "evaluate", "find_task", "get_dataset", "load_dataset", "load_policy", "make", "make_dataset", "train",
 ]  # fmt: skip
 
 
