@@ -404,7 +404,9 @@ def test_data_collect(gtrl: Gtrl, tmp_path: Path) -> None:
     assert str(tmp_path / "a.npz") in output
     written = contents(tmp_path)
     assert set(written) == {"a.npz", "a-val.npz", "a.origin.json"}
-    status, _, complaint = gtrl(*command)
+    assert gtrl(*command)[0] == 0  # it is there
+    assert contents(tmp_path) == written
+    status, _, complaint = gtrl(*command, "--episodes", 2)
     assert status == 2
     assert "exists already" in complaint
     assert contents(tmp_path) == written

@@ -1,6 +1,9 @@
 """Work spread over processes that run NumPy and the simulator, never JAX."""
 
 import os
+import signal
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import as_completed
 from typing import Any, TypeVar
@@ -20,6 +23,17 @@ def default_workers() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def _end_with(parent: int) -> None:
+    """In a worker: end soon after the process it works for, however that ended."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def spread(
     function: Callable[[Job], Result], jobs: Sequence[Job], workers: int | None = None
 ) -> Iterator[tuple[int, Result]]:
@@ -31,9 +45,14 @@ def spread(
     if not jobs:
         return
     workers = max(1, min(workers or default_workers(), len(jobs)))
-    pool = ProcessPoolExecutor(max_workers=workers, env=ENVIRONMENT)
+    pool = ProcessPoolExecutor(workers, env=ENVIRONMENT, initializer=_end_with, initargs=(os.getpid(),))
     try:
-        futures: dict[Any, int] = {pool.submit(function, job): index for index, job in enumerate(jobs)}
+        # Workers are started here and inherit the mask: Ctrl-C reaches this process alone, which then ends them.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            futures: dict[Any, int] = {pool.submit(function, job): index for index, job in enumerate(jobs)}
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         for future in as_completed(futures):
             yield futures.pop(future), future.result()
     finally:

@@ -20,7 +20,7 @@ KEYS = (*REQUIRED, "qpos", "qvel", "button_states", "goals")
 _BALL = 15  # antsoccer: the ball's xy in qpos
 OBJECTS = 14  # manipulation: the first cube's position in qpos
 _CUBE = 7  # numbers a cube takes in qpos
-_CENTRE, SCALE = np.array([0.425, 0.0, 0.0]), 10.0
+CENTRE, SCALE = np.array([0.425, 0.0, 0.0]), 10.0
 DRAWER_SCALE, WINDOW_SCALE = 18.0, 15.0
 CUBES = {"cube-single-play": 1, "cube-double-play": 2, "scene-play": 1}
 
@@ -110,7 +110,7 @@ def oracle_goals(arrays: Arrays, task: Task) -> np.ndarray:
     if task.name not in CUBES:
         return qpos[:, :2].astype(np.float32)
     starts = [OBJECTS + _CUBE * cube for cube in range(CUBES[task.name])]
-    parts = [(qpos[:, start : start + 3] - _CENTRE) * SCALE for start in starts]
+    parts = [(qpos[:, start : start + 3] - CENTRE) * SCALE for start in starts]
     if task.family == "scene":
         buttons = arrays["button_states"]
         drawer = starts[-1] + _CUBE + buttons.shape[1]

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gtrl.data.check import CUBES, DRAWER_SCALE, SCALE, WINDOW_SCALE, Arrays, Fact, oracle_goals
+from gtrl.data.check import CENTRE, CUBES, DRAWER_SCALE, SCALE, WINDOW_SCALE, Arrays, Fact, oracle_goals
 from gtrl.environments import make_environment, teleporters
 from gtrl.tasks import Task
 
@@ -57,18 +57,47 @@ def exits_taken(arrays: Arrays, maze: Maze) -> np.ndarray:
 def coverage(arrays: Arrays, task: Task, maze: Maze | None) -> list[Fact]:
     """How much of what can be seen the data has seen, and whether its goals lie where goals can be."""
     goals = oracle_goals(arrays, task).astype(np.float64)
+    facts = [
+        Fact("numbers in a goal", f"{goals.shape[1]}", f"{task.goal_dim}", goals.shape[1] == task.goal_dim),
+        Fact("goals", _told(goals.min(0), goals.max(0)), _told(*goal_bounds(task, maze))),
+    ]
     if maze is not None:
-        return _maze_facts(goals, maze, "cells the ball was in" if task.family == "antsoccer" else "cells visited")
-    facts = []
+        what = "cells the ball was in" if task.family == "antsoccer" else "cells visited"
+        return [*facts, *_maze_facts(goals, maze, what)]
     cubes = CUBES.get(task.name, 0)
     for cube in range(cubes):
-        facts += _cube_facts(goals[:, 3 * cube : 3 * cube + 3] / SCALE + (0.425, 0, 0), f"cube {cube + 1}: ")
+        facts += _cube_facts(goals[:, 3 * cube : 3 * cube + 3] / SCALE + CENTRE, f"cube {cube + 1}: ")
     if task.family == "scene":
         facts += _travel("drawer", goals[:, -2] / DRAWER_SCALE, DRAWER)
         facts += _travel("window", goals[:, -1] / WINDOW_SCALE, WINDOW)
     if "button_states" in arrays:
         facts += _button_facts(arrays["button_states"], arrays["terminals"])
     return facts
+
+
+def goal_bounds(task: Task, maze: Maze | None) -> tuple[np.ndarray, np.ndarray]:
+    """The smallest and the largest goal of a task, number by number, in the goal's own form."""
+    if maze is not None:
+        free = np.argwhere(maze.free)[:, ::-1]  # (column, row): x and y
+        low, high = free.min(0) - 0.5, free.max(0) + 0.5
+        return low * maze.unit - maze.offset, high * maze.unit - maze.offset
+    if task.family == "puzzle":
+        return np.zeros(task.goal_dim), np.ones(task.goal_dim)
+    low, high = (np.tile((bound - CENTRE) * SCALE, CUBES[task.name]) for bound in REACH)
+    if task.family == "scene":
+        ends = [np.array(end) * (DRAWER_SCALE, WINDOW_SCALE) for end in zip(DRAWER, WINDOW, strict=True)]
+        buttons = task.goal_dim - len(low) - 2
+        low, high = np.r_[low, np.zeros(buttons), ends[0]], np.r_[high, np.ones(buttons), ends[1]]
+    return low, high
+
+
+def _told(low: np.ndarray, high: np.ndarray) -> str:
+    """A range, one number for all dimensions where they agree."""
+
+    def end(values: np.ndarray) -> str:
+        return f"{values[0]:.3g}" if (values == values[0]).all() else f"({', '.join(f'{x:.3g}' for x in values)})"
+
+    return f"{end(low)} to {end(high)}"
 
 
 def _inside(what: str, share: float, where: str) -> Fact:

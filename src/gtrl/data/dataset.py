@@ -104,9 +104,13 @@ def load_dataset(path: str | Path, task: str | Task | None = None) -> Data:
         data,
         source=str(path),
         digest=combined([digest for files in digests for digest in files.values()]),
-        origin=origin_of(shards[0], digests[0]),
+        origin=_common_origin([origin_of(*each) for each in zip(shards, digests, strict=True)]),
         shards=shards,
     )
+
+
+def _common_origin(origins: list[dict[str, Any]]) -> dict[str, Any]:
+    return origins[0] if all(origin == origins[0] for origin in origins) else {"from": "file"}
 
 
 def load_shard(path: Path, task: Task | None) -> Data:

@@ -21,7 +21,7 @@ from gtrl import console
 from gtrl.atomic import locked, write_text
 from gtrl.console import Bar
 from gtrl.data.check import check_file
-from gtrl.data.origin import digest_of, record_origin, validation_path
+from gtrl.data.origin import digest_of, origin_path, record_origin, validation_path
 from gtrl.environments import quietly
 from gtrl.errors import ConfigError, DataError, DownloadError
 from gtrl.tasks import Task
@@ -102,8 +102,10 @@ def discard_partials(path: Path) -> None:
     for file in (path, validation_path(path)):
         for partial in file.parent.glob(f"{glob.escape(file.name)}.*.download"):
             _discard(partial)
-        for note in file.parent.glob(f"{glob.escape(file.name)}.*.download.json"):
+        for note in file.parent.glob(f"{glob.escape(file.name)}.*.download.json*"):
             note.unlink()
+    for unfinished in path.parent.glob(f"{glob.escape(origin_path(path).name)}.*.partial"):
+        unfinished.unlink()
 
 
 def _note(partial: Path) -> Path:

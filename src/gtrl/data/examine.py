@@ -8,6 +8,7 @@ import numpy as np
 from gtrl import console
 from gtrl.data.check import Arrays, Fact, Report, check, oracle_goals, read_arrays, task_of
 from gtrl.data.coverage import Maze, coverage, exits_taken, maze_of
+from gtrl.errors import DataError
 from gtrl.tasks import Task
 
 
@@ -16,18 +17,28 @@ def examine(path: Path, task: Task | None = None, picture: Path | None = None, d
     arrays = read_arrays(path)
     task = task or task_of(path)
     report = check(path, arrays, task)
+    maze = maze_of(task) if task and not report.problems else None
+    if picture and not maze:
+        raise DataError(f"there is nothing to draw: {path} is not the data of a maze.")
     if task is None or report.problems:
         return report
-    maze = maze_of(task)
     facts = coverage(arrays, task, maze)
     problems = [f"{fact.what}: only {fact.found}" for fact in facts if not fact.agrees]
-    exits = exits_taken(arrays, maze) if maze and len(maze.entrances) else None
-    if exits is not None:
-        facts += [_exits_fact(*each) for each in zip(maze.entrances, exits, strict=True)] if maze else []
-    if maze and draw:
-        picture = picture or path.with_suffix(".png")
-        _draw(picture, arrays, task, maze, exits)
-    return replace(report, facts=[*report.facts, *facts], problems=problems, picture=picture if maze and draw else None)
+    exits = None
+    if maze and len(maze.entrances):
+        exits = exits_taken(arrays, maze)
+        facts += [_exits_fact(*each) for each in zip(maze.entrances, exits, strict=True)]
+    report = replace(report, facts=[*report.facts, *facts], problems=problems)
+    if not (maze and draw):
+        return report
+    drawn = picture or path.with_suffix(".png")
+    try:
+        _draw(drawn, arrays, task, maze, exits)
+    except OSError as error:
+        if picture:
+            raise
+        return replace(report, facts=[*report.facts, Fact("picture", f"could not be written: {error}")])
+    return replace(report, picture=drawn)
 
 
 def _exits_fact(entrance: np.ndarray, counts: np.ndarray) -> Fact:

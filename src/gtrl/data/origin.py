@@ -50,6 +50,14 @@ def record_origin(path: Path, digests: dict[str, str], **facts: Any) -> None:
     write_text(origin_path(path), json.dumps({**facts, "sha256": digests}, indent=2) + "\n")
 
 
+def recorded_digests(note: Path) -> dict[str, str]:
+    """The digests an origin file holds, by file name."""
+    try:
+        return dict(json.loads(note.read_text())["sha256"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
 def origin_of(path: Path, digests: dict[str, str]) -> dict[str, Any]:
     """What was written down, if the files are still the same; else all that is known is that they are files."""
     try:

@@ -13,7 +13,7 @@ class Rotation:
     """
 
     def __init__(self, data: Data, steps: int) -> None:
-        self.first, self.steps = data, steps
+        self.shards, self.task, self.spec, self.steps = data.shards, data.task, data.train.spec, steps
         self.count = max(1, len(data.shards))
         self.current: tuple[int, Data] = (0, data)
         self.loader = ThreadPoolExecutor(1)
@@ -39,9 +39,9 @@ class Rotation:
         return self.loader.submit(self._read, shard)
 
     def _read(self, shard: int) -> Data:
-        data = load_shard(self.first.shards[shard], self.first.task)
-        if data.train.spec != self.first.train.spec:
-            raise DataError(f"{data.source}: its dimensions differ from those of {self.first.shards[0].name}.")
+        data = load_shard(self.shards[shard], self.task)
+        if data.train.spec != self.spec:
+            raise DataError(f"{data.source}: its dimensions differ from those of {self.shards[0].name}.")
         return data
 
     def close(self) -> None:

@@ -93,7 +93,7 @@ def _prepare(run: Run, config: dict[str, Any], resume: bool) -> int:
     changed = [key for key in _SAME if _plain(old.get(key)) != _plain(config[key])]
     changed += [] if old["data"]["digest"] == config["data"]["digest"] else ["data"]
     kept = (*loop.Update._fields, "log_every", "shard_steps")  # how long and what is kept may change
-    changed += ["training"] if any(old["training"][name] != config["training"][name] for name in kept) else []
+    changed += ["training"] if any(old["training"].get(name) != config["training"][name] for name in kept) else []
     if changed:
         raise RunError(f"{run.path} holds another run: its {' and '.join(changed)} differ; choose another --out.")
     done = checkpoint.steps(run.checkpoints)
@@ -138,7 +138,7 @@ def train(
     start = _prepare(run, describe(algorithm, training, data, seeds), resume)
 
     keys = loop.seed_keys(seeds)
-    spec = data.train.spec
+    spec, task = data.train.spec, data.task
     states = loop.init(algorithm, training.update, spec, keys, data.train)
     if start:
         states = checkpoint.restore(run.checkpoints, start, states)
@@ -148,13 +148,12 @@ def train(
         log.logged(step, *jax.device_get((metrics, held_out)))
 
     def on_checkpoint(step: int, states: loop.State) -> None:
-        save_policies(run, algorithm, data.task, spec, seeds, step, states)
+        save_policies(run, algorithm, task, spec, seeds, step, states)
         checkpoint.save(run.checkpoints, step, states)
 
-    with (
-        Log(run.path, seeds, start, training.steps, algorithm.title, show) as log,
-        contextlib.closing(Rotation(data, training.shard_steps)) as rotation,
-    ):
+    rotation = Rotation(data, training.shard_steps)
+    del data  # the rotation decides how long a shard stays in memory
+    with Log(run.path, seeds, start, training.steps, algorithm.title, show) as log, contextlib.closing(rotation):
         loop.fit(
             algorithm, training, states, keys, rotation,
             on_step=log.stepped, on_log=on_log, on_checkpoint=on_checkpoint, chunk=chunk,

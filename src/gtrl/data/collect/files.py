@@ -24,7 +24,7 @@ from gtrl.atomic import locked, whole_or_not, write_text
 from gtrl.data.collect import make_collector
 from gtrl.data.collect.episode import Collector
 from gtrl.data.collect.expert import NO_EXPERTS, Experts, roles_of
-from gtrl.data.origin import digest_of, record_origin, validation_path
+from gtrl.data.origin import digest_of, origin_of, origin_path, record_origin, recorded_digests, validation_path
 from gtrl.errors import ConfigError, DataError
 from gtrl.npz import join_npz
 from gtrl.tasks import Task, find_task
@@ -167,19 +167,58 @@ def _begun(plan: Plan) -> Iterator[None]:
     """The work folder, begun or gone on with, for this process alone; removed when all is done."""
     note = plan.work / "plan.json"
     if not note.exists():
-        for file in (file for shard in plan.files for file in shard):
-            if file.path.exists():
-                raise DataError(f"{file.path} exists already; remove it or choose another --out.")
+        _refuse_to_overwrite(plan)
         plan.work.mkdir(parents=True, exist_ok=True)
-        write_text(note, json.dumps(plan.describe(), indent=2) + "\n")
-    begun, wanted = json.loads(note.read_text()), plan.describe()
+    with locked(plan.work / "lock", f"collecting into {plan.work}"):
+        if not note.exists():
+            write_text(note, json.dumps(plan.describe(), indent=2) + "\n")
+        _check_same(plan, note)
+        yield
+        for file in plan.work.iterdir():
+            if file not in (note, plan.work / "lock"):
+                file.unlink()
+        note.unlink()
+    plan.work.rmdir()
+
+
+def _refuse_to_overwrite(plan: Plan) -> None:
+    for file in (file for shard in plan.files for file in shard):
+        if file.path.exists():
+            raise DataError(f"{file.path} exists already; remove it or choose another --out.")
+
+
+def _check_same(plan: Plan, note: Path) -> None:
+    try:
+        begun, wanted = json.loads(note.read_text()), plan.describe()
+    except ValueError as error:
+        raise DataError(f"{note} cannot be read; remove {plan.work} to begin anew.") from error
     differing = [key for key in wanted if begun.get(key) != wanted[key]]
     if differing:
         told = " and ".join(f"{key} {json.dumps(begun.get(key))}" for key in differing)
         raise DataError(f"{plan.work} holds an interrupted collection with {told}; go on with that, or remove it.")
-    with locked(plan.work / "lock", f"collecting into {plan.work}"):
-        yield
-        shutil.rmtree(plan.work)
+
+
+def _is_done(plan: Plan) -> bool:
+    """Whether exactly this was collected before: nothing is left to do, but perhaps to remove an empty work folder."""
+    wanted = {"from": "collected", **plan.describe()}
+    for train, validation in plan.files:
+        if not (train.path.exists() and validation.path.exists() and origin_path(train.path).exists()):
+            return False
+        digests = {file.path.name: digest_of(file.path) for file in (train, validation)}
+        if origin_of(train.path, digests) != wanted:
+            return False
+    return not (plan.work / "plan.json").exists()
+
+
+def _is_placed(plan: Plan, shard: tuple[File, File], file: File) -> bool:
+    """Whether a file of this collection is where it belongs; a file from elsewhere in its place is an error."""
+    if not file.path.exists():
+        return False
+    placed, waiting = (origin_path(folder / shard[0].path.name) for folder in (file.path.parent, plan.work))
+    noted = next((recorded_digests(note) for note in (placed, waiting) if note.exists()), {})
+    if noted.get(file.path.name) != digest_of(file.path):
+        raise DataError(f"{file.path} exists already and is not from this collection; remove it or {plan.work}.")
+    return True
 
 
 def _missing(plan: Plan, shard: tuple[File, File]) -> list[tuple[Plan, str, range]]:
@@ -187,27 +226,34 @@ def _missing(plan: Plan, shard: tuple[File, File]) -> list[tuple[Plan, str, rang
     return [
         (plan, file.split, episodes)
         for file in shard
-        if not file.path.exists() and not (plan.work / file.path.name).exists()
+        if not _is_placed(plan, shard, file) and not (plan.work / file.path.name).exists()
         for episodes in file.parts(plan.episodes_per_part)
         if not plan.part(file.split, episodes).exists()
     ]
 
 
 def _join(plan: Plan, shard: tuple[File, File]) -> None:
-    """Make a shard's two files from their parts and put them in place, the training file last."""
-    digests = {}
-    parts = {file: [plan.part(file.split, part) for part in file.parts(plan.episodes_per_part)] for file in shard}
-    for file in shard:
-        joined = plan.work / file.path.name
-        if not file.path.exists() and not joined.exists():
-            join_npz(joined, parts[file])
-        digests[file.path.name] = digest_of(file.path if file.path.exists() else joined)
+    """Make a shard's two files from their parts and put them in place, the training file last.
+
+    Everything is written in the work folder and only renamed from there, so that nothing half-written is ever beside
+    the result.
+    """
     train, validation = shard
-    train.path.parent.mkdir(parents=True, exist_ok=True)
-    record_origin(train.path, digests, **{"from": "collected", **plan.describe()})
+    if train.path.exists():
+        return
+    parts = {file: [plan.part(file.split, part) for part in file.parts(plan.episodes_per_part)] for file in shard}
+    waiting = {file: plan.work / file.path.name for file in shard}
+    for file in shard:
+        if not file.path.exists() and not waiting[file].exists():
+            join_npz(waiting[file], parts[file])
+    if not origin_path(train.path).exists() or not validation.path.exists():
+        digests = {file.path.name: digest_of(waiting[file]) for file in shard}
+        record_origin(waiting[train], digests, **{"from": "collected", **plan.describe()})
+        train.path.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(origin_path(waiting[train]), origin_path(train.path))
     for file in (validation, train):  # whoever finds the training file finds all
         if not file.path.exists():
-            os.replace(plan.work / file.path.name, file.path)
+            os.replace(waiting[file], file.path)
     for part in (part for file in shard for part in parts[file]):
         part.unlink(missing_ok=True)
 
@@ -225,12 +271,15 @@ def collect(
 ) -> Path:
     """Collect a task's training file and, beside it, its validation file; or a folder of such shards.
 
-    Never overwrites; a collection that was interrupted is gone on with.
+    Never overwrites; a collection that was interrupted is gone on with, and one that is there already is left alone.
     """
     plan = Plan.make(task, out, episodes, shards, seed, experts)
     if workers is not None and workers < 1:
         raise ConfigError(f"workers is {workers} and must be at least 1.")
-    with _begun(plan), _said_how_to_go_on():
+    if _is_done(plan):
+        shutil.rmtree(plan.work, ignore_errors=True)
+        return plan.path
+    with _said_how_to_go_on(), _begun(plan):
         missing = {shard: _missing(plan, shard) for shard in plan.files}
         length = plan.task.trajectory_length + 1
         left = sum(len(part) * length for parts in missing.values() for _, _, part in parts)
