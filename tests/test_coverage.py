@@ -144,7 +144,10 @@ def test_cells_visited(write: Write) -> None:
     assert len(CELLS) == 22
     few = examine(write(MINI, centres([(1, 1)] * 60 + [(1, 2)] * 30 + [(3, 5)] * 10)), draw=False)
     assert told(few, "cells visited") == ("3; 0 to 60 rows each, 0 in the middle", "22")
-    assert told(few, "goals") == ("0 to (16, 8)", "-2 to (26, 18)")  # columns 1 to 7 and rows 1 to 5, to their edges
+    assert told(few, "goals") == (
+        "(0, 0) to (16, 8)",
+        "(-2, -2) to (26, 18)",
+    )  # columns 1 to 7 and rows 1 to 5, to their edges
     assert told(few, "goals inside the maze") == ("100.00% of the rows", "free cells")
     # Cell k for k + 1 rows, anywhere in it but at its very edge.
     everywhere = centres([cell for k, cell in enumerate(CELLS) for _ in range(k + 1)])

@@ -93,11 +93,9 @@ def goal_bounds(task: Task, maze: Maze | None) -> tuple[np.ndarray, np.ndarray]:
 
 def _told(low: np.ndarray, high: np.ndarray) -> str:
     """A range, one number for all dimensions where they agree."""
-
-    def end(values: np.ndarray) -> str:
-        return f"{values[0]:.3g}" if (values == values[0]).all() else f"({', '.join(f'{x:.3g}' for x in values)})"
-
-    return f"{end(low)} to {end(high)}"
+    if (low == low[0]).all() and (high == high[0]).all():
+        return f"{low[0]:.3g} to {high[0]:.3g}"
+    return " to ".join(f"({', '.join(f'{number:.3g}' for number in end)})" for end in (low, high))
 
 
 def _inside(what: str, share: float, where: str) -> Fact:

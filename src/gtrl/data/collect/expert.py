@@ -10,22 +10,23 @@ perceptron can be written down in this layout (docs/formats.md):
   `input_deviation`, with which inputs are standardised first.
 """
 
-from collections.abc import Callable
-from itertools import count, pairwise
+import re
+from collections.abc import Callable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from gtrl import mlp
-from gtrl.errors import DataError
+from gtrl.errors import ConfigError, DataError
 from gtrl.npz import read_npz
 from gtrl.tasks import Task
 
 ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "relu": lambda x: np.maximum(x, 0),
     "gelu": lambda x: mlp.gelu(x, np),
-    "silu": lambda x: x / (1 + np.exp(-x)),
+    "silu": lambda x: 0.5 * x * (1 + np.tanh(0.5 * x)),  # x times the logistic function of x, without overflow
     "tanh": np.tanh,
 }
 # What each expert is told: the state without what it must not depend on, then where to go.
@@ -44,9 +45,12 @@ class Experts(NamedTuple):
     dribble: Path | None = None
 
     def check(self, task: Task) -> None:
-        """Read the files this task needs and leave it to an error to say which is missing or wrong."""
-        for role in roles_of(task):
-            load_expert(getattr(self, role), task, role)
+        """Read the files this task needs; an error says which is missing, wrong or not needed."""
+        for role, path in self._asdict().items():
+            if role in roles_of(task):
+                load_expert(path, task, role)
+            elif path is not None:
+                raise ConfigError(f"collecting {task.name} takes no expert that can {role}.")
 
 
 NO_EXPERTS = Experts()
@@ -62,25 +66,16 @@ class Expert:
 
     def __init__(self, path: Path) -> None:
         arrays = read_npz(path, DataError)
-        depth = next(k for k in count() if f"weight{k}" not in arrays)
+        problem = _problem(arrays)
+        if problem:
+            raise DataError(f"{path} is not an expert policy: {problem}.")
         names = mlp.Layer._fields
-        self.layers = [mlp.Layer(*(arrays.get(f"{name}{k}") for name in names)) for k in range(depth)]
-        missing = [name for name in ("activation", "squash") if name not in arrays]
-        if not self.layers or missing or any(layer.bias is None for layer in self.layers):
-            wanted = "weight<k> and bias<k> for each layer, activation and squash"
-            raise DataError(f"{path} is not an expert policy: it must hold {wanted}.")
-        activation = str(arrays["activation"])
-        if activation not in ACTIVATIONS:
-            raise DataError(f"{path} has the activation '{activation}'; known are {', '.join(ACTIVATIONS)}.")
-        self.activation = ACTIVATIONS[activation]
+        self.layers = [mlp.Layer(*(arrays.get(f"{name}{k}") for name in names)) for k in range(_depth(arrays))]
+        self.widths = [len(self.layers[0].weight), *(len(layer.bias) for layer in self.layers)]
+        self.activation = ACTIVATIONS[str(arrays["activation"])]
         self.squash = bool(arrays["squash"])
         self.mean = arrays.get("input_mean", np.zeros(1))
         self.deviation = arrays.get("input_deviation", np.ones(1))
-        self.widths = [self.layers[0].weight.shape[0], *(layer.weight.shape[-1] for layer in self.layers)]
-        for k, (layer, shape) in enumerate(zip(self.layers, pairwise(self.widths), strict=True)):
-            vectors = [part for part in layer[1:] if part is not None]
-            if layer.weight.shape != shape or any(part.shape != shape[1:] for part in vectors):
-                raise DataError(f"{path}: the shapes of layer {k} do not fit together.")
 
     def __call__(self, *inputs: np.ndarray) -> np.ndarray:
         x = ((np.concatenate(inputs) - self.mean) / self.deviation)[None]
@@ -91,6 +86,50 @@ class Expert:
                 x = mlp.layer_norm(x, layer.scale, layer.shift, np)
         x = (x @ last.weight + last.bias)[0]
         return np.tanh(x) if self.squash else np.clip(x, -1, 1)
+
+
+def _depth(arrays: Mapping[str, np.ndarray]) -> int:
+    return sum(re.fullmatch(r"weight\d+", name) is not None for name in arrays)
+
+
+def _problem(arrays: Mapping[str, np.ndarray]) -> str | None:
+    """What keeps arrays from being an expert, if anything."""
+    depth = _depth(arrays)
+    needed = [f"{name}{k}" for k in range(depth) for name in ("weight", "bias")] or ["weight0"]
+    for name in (*needed, "activation", "squash"):
+        if name not in arrays:
+            return f"it has no array '{name}'"
+    if str(arrays["activation"]) not in ACTIVATIONS:
+        return f"its activation is '{arrays['activation']}', and known are {', '.join(ACTIVATIONS)}"
+    if arrays["squash"].shape != () or arrays["squash"].dtype != bool:
+        return "'squash' is not a single true or false"
+    shapes = _shapes(arrays, depth)
+    for name, array in arrays.items():
+        if name in ("activation", "squash"):
+            continue
+        if name not in shapes:
+            return f"its array '{name}' belongs to no layer"
+        if array.shape != shapes[name]:
+            return f"'{name}' has the shape {array.shape}, which does not fit the others"
+        if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
+            return f"'{name}' holds something else than finite numbers"
+    for one, other in (("input_mean", "input_deviation"), *((f"scale{k}", f"shift{k}") for k in range(depth))):
+        if (one in arrays) != (other in arrays):
+            return f"'{one}' and '{other}' belong together"
+    if np.any(arrays.get("input_deviation", np.ones(1)) <= 0):
+        return "'input_deviation' is not positive throughout"
+    return None
+
+
+def _shapes(arrays: Mapping[str, np.ndarray], depth: int) -> dict[str, tuple[int, ...]]:
+    """The shape each array must have, going by those of the biases and the input's width."""
+    outputs = [arrays[f"bias{k}"].size for k in range(depth)]
+    width = len(arrays["weight0"]) if arrays["weight0"].ndim else 0
+    shapes: dict[str, tuple[int, ...]] = {"input_mean": (width,), "input_deviation": (width,)}
+    for k, (before, after) in enumerate(pairwise([width, *outputs])):
+        shapes[f"weight{k}"] = (before, after)
+        shapes |= {f"{name}{k}": (after,) for name in ("bias", "scale", "shift") if name == "bias" or k < depth - 1}
+    return shapes
 
 
 def load_expert(path: Path | None, task: Task, role: str) -> Expert:

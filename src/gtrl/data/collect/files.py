@@ -73,6 +73,7 @@ class Plan:
     ) -> "Plan":
         task = find_task(task) if isinstance(task, str) else task
         path = Path(out).expanduser()
+        experts = Experts(*(file and Path(file).expanduser() for file in experts))
         plan = cls(task, path, task.trajectories if episodes is None else episodes, shards, seed, experts)
         if plan.episodes < 1:
             raise ConfigError(f"episodes is {plan.episodes} and must be at least 1.")
