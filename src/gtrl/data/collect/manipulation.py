@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gtrl.data.check import OBJECTS
-from gtrl.data.collect.episode import Arrays, Recorder
+from gtrl.data.collect.episode import Arrays, Recorder, child
 from gtrl.environments import Isolated, make_environment
 from gtrl.tasks import Task
 
@@ -45,15 +45,14 @@ class PlayCollector:
     def episode(self, seed: np.random.SeedSequence) -> Arrays:
         """One healthy episode; the seed alone decides it. An unhealthy one is thrown away and redone."""
         for attempt in count():
-            child = np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, attempt))
-            arrays = self.attempt(child)
+            arrays = self.attempt(child(seed, attempt))
             if arrays is not None:
                 return arrays
         raise AssertionError  # not reached: counting does not end
 
     def attempt(self, seed: np.random.SeedSequence) -> Arrays | None:
         """One episode, or None as soon as it is seen to be unhealthy."""
-        stack = float(np.random.default_rng(seed.spawn(1)[0]).uniform(*self.stack))
+        stack = float(np.random.default_rng(child(seed, 0)).uniform(*self.stack))
         observation, info = self.env.reset(seed, {})
         record = Recorder()
         with self.env.own_randomness():

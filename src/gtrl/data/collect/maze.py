@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gtrl.data.collect.episode import Arrays, Recorder
+from gtrl.data.collect.episode import Arrays, Recorder, child
 from gtrl.data.collect.expert import NO_EXPERTS, Experts, load_expert
 from gtrl.environments import Isolated, make_environment
 from gtrl.tasks import Task
@@ -90,7 +90,7 @@ class MazeCollector:
 
     def episode(self, seed: np.random.SeedSequence) -> Arrays:
         """One episode; the seed alone decides it."""
-        choices = np.random.default_rng(seed.spawn(1)[0])
+        choices = np.random.default_rng(child(seed, 0))
         start = pick(choices, self.map.cells)
         reachable = self.map.at_distance(start, STITCH_DISTANCE) if self.stitch else self.map.vertices
         goal = pick(choices, reachable)
