@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from scipy.sparse.csgraph import shortest_path
 
-from gtrl.data.collect import files
-from gtrl.data.collect.files import Plan, collect
+from gtrl.data.collect import plan
+from gtrl.data.collect.files import collect
 from gtrl.data.collect.maze import POINT_NOISE, MazeCollector, MazeMap
+from gtrl.data.collect.plan import Plan
 from gtrl.environments import make_environment
 from gtrl.errors import ConfigError, DataError
 from gtrl.tasks import find_task
@@ -202,7 +203,7 @@ def test_same_seed_same_bytes_whatever_the_workers(tmp_path: Path, monkeypatch: 
         return [path.read_bytes(), path.with_name(f"{name}-val.npz").read_bytes()]
 
     one = both("one", workers=1, seed=7)
-    monkeypatch.setattr(files, "ROWS_PER_PART", {"pointmaze": 2 * ROWS})  # three parts, so that both workers have some
+    monkeypatch.setattr(plan, "ROWS_PER_PART", {"pointmaze": 2 * ROWS})  # three parts, so that both workers have some
     assert both("two", workers=2, seed=7) == one
     other = both("other", workers=2, seed=8)
     assert all(first != second for first, second in zip(one, other, strict=True))

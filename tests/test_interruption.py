@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from gtrl import npz
-from gtrl.data.collect import files
+from gtrl.data.collect import files, plan
 from gtrl.data.collect.files import collect
 from gtrl.errors import DataError
 from gtrl.workers import spread
@@ -173,7 +173,7 @@ class Crash(BaseException):
 @pytest.fixture(autouse=True)
 def small_parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if "whole" not in request.fixturenames:
-        monkeypatch.setattr(files, "ROWS_PER_PART", {"pointmaze": ROWS_PER_PART})
+        monkeypatch.setattr(plan, "ROWS_PER_PART", {"pointmaze": ROWS_PER_PART})
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +185,7 @@ def collected(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     folder = tmp_path_factory.mktemp("collected")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "ROWS_PER_PART", {"pointmaze": ROWS_PER_PART})
+        patch.setattr(plan, "ROWS_PER_PART", {"pointmaze": ROWS_PER_PART})
         patch.setattr(files, "_join", crash)
         with pytest.raises(Crash):
             collect(MINI, folder / "a.npz", **GO_ON)
@@ -248,7 +248,7 @@ def test_an_exception_while_joining(
 DYING = """
 import os, shutil, sys
 from pathlib import Path
-from gtrl.data.collect import files
+from gtrl.data.collect import files, plan
 
 def die_at(moment):
     changes = iter(range(1000))
@@ -259,7 +259,7 @@ def die_at(moment):
             os._exit(1)
     sys.addaudithook(hook)
 
-files.ROWS_PER_PART = {"pointmaze": int(sys.argv[3])}
+plan.ROWS_PER_PART = {"pointmaze": int(sys.argv[3])}
 for moment in range(1000):
     folder = shutil.copytree(sys.argv[1], Path(sys.argv[2]) / f"{moment:03}")
     if os.fork() == 0:

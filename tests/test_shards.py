@@ -22,7 +22,8 @@ import pytest
 import gtrl
 from gtrl.data import rotation
 from gtrl.data.collect import files
-from gtrl.data.collect.files import Plan, collect
+from gtrl.data.collect.files import collect
+from gtrl.data.collect.plan import Plan
 from gtrl.data.dataset import Data, Dataset, load_dataset, make_dataset
 from gtrl.data.rotation import Rotation
 from gtrl.errors import ConfigError, DataError, RunError

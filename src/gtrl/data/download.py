@@ -1,6 +1,6 @@
 """Downloading a task's dataset: from OGBench's own host, then from a mirror. Nothing broken ever gets its name.
 
-A file streams into `<name>.download` beside where it will be. A broken connection is gone on with, now or by the
+A file streams into `<name>.<host>.download` beside where it will be. A broken connection is gone on with, now or by the
 next command; the file is moved into place once it is whole, readable and what the task expects.
 """
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from gtrl import console
 from gtrl.data.check import check_file
 from gtrl.data.collect.expert import NO_EXPERTS, Experts, roles_of
-from gtrl.data.collect.files import Plan, collect
+from gtrl.data.collect.files import collect
+from gtrl.data.collect.plan import Plan
 from gtrl.data.download import MIRROR, discard_partials, download
 from gtrl.data.origin import files_of, validation_path
 from gtrl.errors import DataError, DownloadError

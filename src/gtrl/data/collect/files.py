@@ -6,135 +6,27 @@ process ends, whatever ends it; the same command goes on from there. Finished pa
 holding more than one in memory.
 """
 
-import importlib.metadata
 import json
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from gtrl import __version__, console
+from gtrl import console
 from gtrl.atomic import locked, whole_or_not, write_text
 from gtrl.data.collect import make_collector
 from gtrl.data.collect.episode import Collector
-from gtrl.data.collect.expert import NO_EXPERTS, Experts, roles_of
-from gtrl.data.origin import digest_of, origin_of, origin_path, record_origin, recorded_digests, validation_path
+from gtrl.data.collect.expert import NO_EXPERTS, Experts
+from gtrl.data.collect.plan import SPLITS, File, Plan
+from gtrl.data.origin import digest_of, origin_of, origin_path, record_origin, recorded_digests
 from gtrl.errors import ConfigError, DataError
 from gtrl.npz import join_npz
-from gtrl.tasks import Task, find_task
+from gtrl.tasks import Task
 from gtrl.workers import spread
-
-VALIDATION_SHARE = 10  # one validation episode for so many training episodes, at least one
-# Rows of a part, for what takes about half a second: little enough to lose, enough to be worth a file.
-ROWS_PER_PART = {"pointmaze": 5000}
-PACKAGES = ("ogbench", "mujoco", "numpy")  # what an episode depends on beside this package
-SPLITS = {"train": 0, "val": 1}
-
-
-@dataclass(frozen=True)
-class File:
-    """One file of the result: where it goes and which episodes it holds."""
-
-    path: Path
-    split: str
-    episodes: range
-
-    def parts(self, size: int) -> list[range]:
-        starts = range(self.episodes.start, self.episodes.stop, size)
-        return [range(start, min(start + size, self.episodes.stop)) for start in starts]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What to collect, checked before any of it is done. Episode k of a split is decided by (seed, split, k) alone."""
-
-    task: Task
-    path: Path  # the training file, or with several shards the folder they go into
-    episodes: int
-    shards: int = 1
-    seed: int = 0
-    experts: Experts = NO_EXPERTS
-
-    @classmethod
-    def make(
-        cls,
-        task: str | Task,
-        out: str | Path,
-        episodes: int | None = None,
-        shards: int = 1,
-        seed: int = 0,
-        experts: Experts = NO_EXPERTS,
-    ) -> "Plan":
-        task = find_task(task) if isinstance(task, str) else task
-        path = Path(out).expanduser()
-        experts = Experts(*(file and Path(file).expanduser() for file in experts))
-        plan = cls(task, path, task.trajectories if episodes is None else episodes, shards, seed, experts)
-        if plan.episodes < 1:
-            raise ConfigError(f"episodes is {plan.episodes} and must be at least 1.")
-        if not 1 <= shards <= plan.episodes:
-            raise ConfigError(f"shards is {shards} and must be between 1 and the number of episodes.")
-        if seed < 0:
-            raise ConfigError(f"seed is {seed} and must not be negative.")
-        if shards == 1 and path.suffix != ".npz":
-            raise DataError(f"{path} must end in .npz.")
-        if shards > 1 and path.suffix == ".npz":
-            raise DataError(f"{path} must be a folder, without .npz at its end: several shards go into it.")
-        experts.check(task)
-        return plan
-
-    @property
-    def held_out(self) -> int:
-        """How many validation episodes go with the training episodes; each shard has one at least."""
-        return max(self.shards, self.episodes // VALIDATION_SHARE)
-
-    @property
-    def work(self) -> Path:
-        """Where parts are kept until they are joined."""
-        return self.path.with_name(f"{self.path.name.removesuffix('.npz')}.collecting")
-
-    @property
-    def files(self) -> list[tuple[File, File]]:
-        """(training, validation) files of each shard."""
-
-        def share(total: int, shard: int) -> range:
-            return range(total * shard // self.shards, total * (shard + 1) // self.shards)
-
-        result = []
-        for shard in range(self.shards):
-            path = self.path if self.shards == 1 else self.path / f"{self.task.dataset}-{shard:03}.npz"
-            train = File(path, "train", share(self.episodes, shard))
-            result.append((train, File(validation_path(path), "val", share(self.held_out, shard))))
-        return result
-
-    @property
-    def rows(self) -> int:
-        return (self.episodes + self.held_out) * (self.task.trajectory_length + 1)
-
-    @property
-    def episodes_per_part(self) -> int:
-        return max(1, ROWS_PER_PART.get(self.task.family, 0) // (self.task.trajectory_length + 1))
-
-    def part(self, split: str, episodes: range) -> Path:
-        return self.work / f"{split}-{episodes.start:08}-{episodes.stop:08}.npz"
-
-    def describe(self) -> dict[str, Any]:
-        """Everything the data depends on."""
-        roles = roles_of(self.task)
-        return {
-            "task": self.task.name,
-            "episodes": self.episodes,
-            "length": self.task.trajectory_length,
-            "shards": self.shards,
-            "seed": self.seed,
-            "experts": {role: digest_of(getattr(self.experts, role)) for role in roles},
-            "versions": {"gtrl": __version__, **{name: importlib.metadata.version(name) for name in PACKAGES}},
-        }
 
 
 @lru_cache(maxsize=1)
