@@ -1,5 +1,6 @@
 """The point-maze collector: its shortest paths, its protocol, and files that depend on their seed alone."""
 
+import contextlib
 import itertools
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from scipy.sparse.csgraph import shortest_path
 
+from gtrl import console
 from gtrl.data.collect import plan
 from gtrl.data.collect.files import collect
 from gtrl.data.collect.maze import POINT_NOISE, MazeCollector, MazeMap
@@ -192,7 +194,7 @@ def test_row_after_a_teleport_shows_the_entrance_and_the_exit() -> None:
     assert to_exits.min(1).max() == 0
     assert set(to_exits.argmin(1)) == {0, 1, 2}  # by chance one of three
     # The walk goes on from the exit: a step is 0.2 at most along each axis.
-    inner = moved[moved % walker.rows != walker.rows - 1]
+    inner = moved[moved % 1001 != 1000]
     assert np.abs(observed[inner + 1] - actual[inner]).max() < 0.3
     assert np.abs(observed[inner + 1] - observed[inner]).max(1).min() > 1
 
@@ -203,7 +205,7 @@ def test_same_seed_same_bytes_whatever_the_workers(tmp_path: Path, monkeypatch: 
         return [path.read_bytes(), path.with_name(f"{name}-val.npz").read_bytes()]
 
     one = both("one", workers=1, seed=7)
-    monkeypatch.setattr(plan, "ROWS_PER_PART", {"pointmaze": 2 * ROWS})  # three parts, so that both workers have some
+    monkeypatch.setattr(plan, "ROWS_PER_PART", 2 * ROWS)  # three parts, so that both workers have some
     assert both("two", workers=2, seed=7) == one
     other = both("other", workers=2, seed=8)
     assert all(first != second for first, second in zip(one, other, strict=True))
@@ -221,6 +223,20 @@ def test_episodes_do_not_depend_on_how_many_are_collected(mini_file: Path, tmp_p
 @pytest.mark.parametrize(("episodes", "expected"), [(1000, 100), (5000, 500), (25, 2), (12, 1), (10, 1), (1, 1)])
 def test_a_tenth_for_validation(episodes: int, expected: int) -> None:
     assert Plan(find_task(MINI), Path("a.npz"), episodes).held_out == expected
+
+
+def test_progress_counts_every_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, done = [], []
+
+    def bar(_: str, total: int, unit: str, show: bool, before: int) -> Any:
+        begun.append((total, unit, show, before))
+        return contextlib.nullcontext(lambda rows, _="": done.append(rows))
+
+    monkeypatch.setattr(console, "bar", bar)
+    collect(MINI, tmp_path / "a.npz", episodes=9, workers=1)
+    assert begun == [(10 * ROWS, "steps", True, 0)]
+    assert sum(done) == 10 * ROWS
+    assert len([rows for rows in done if rows]) == 4  # parts of 4, 4 and 1 episodes, and one for validation
 
 
 @pytest.mark.parametrize("taken", ["mine.npz", "mine-val.npz"])

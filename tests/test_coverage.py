@@ -13,9 +13,11 @@ from scipy.stats import chisquare
 
 from gtrl.cli import main
 from gtrl.data.check import Fact, Report, check_file, task_of
+from gtrl.data.collect.files import collect
 from gtrl.data.collect.maze import MazeCollector
 from gtrl.data.coverage import Maze, exits_taken, maze_of
 from gtrl.data.examine import examine
+from gtrl.data.origin import validation_path
 from gtrl.tasks import find_task
 
 MINI, TELEPORT = "pointmaze-mini-navigate", "pointmaze-teleport-navigate"
@@ -283,7 +285,7 @@ def test_check_tells_and_draws(mini_copy: Path, capsys: pytest.CaptureFixture[st
     assert ["episodes", "12", "300", "differs"] in cells
     assert ["goals inside the maze", "100.00% of the rows", "free cells", ""] in cells
     assert [row[0] for row in cells[-1:]] == ["exits from (12, 0)"]  # of the demo's one teleporter
-    drawn = mini_copy.with_suffix(".png")
+    drawn = mini_copy.with_suffix(".check.png")
     assert lines[-2:] == [f"picture      {drawn}", "nothing wrong"]
     height, width, _ = imread(drawn).shape
     assert (600 < width < 3000, 300 < height < 2000) == (True, True)
@@ -291,7 +293,7 @@ def test_check_tells_and_draws(mini_copy: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_no_picture_where_none_can_be_written(mini_copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    mini_copy.with_suffix(".png").mkdir()
+    mini_copy.with_suffix(".check.png").mkdir()
     assert main(["data", "check", str(mini_copy)]) == 0
     assert "could not be written" in capsys.readouterr().out
 
@@ -324,18 +326,49 @@ def test_no_picture_of_manipulation_and_own_data(write: Write, write_file: Write
     assert not list(tmp_path.rglob("*.png"))
 
 
+def test_the_task_is_known_from_the_note_beside_a_file(tmp_path: Path) -> None:
+    path = collect(MINI, tmp_path / "mine.npz", episodes=1, workers=1, show=False)
+    assert examine(path, draw=False).task is find_task(MINI)
+    assert examine(validation_path(path), draw=False).task is find_task(MINI)
+
+
+def table_in(output: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.split("│")[1:-1]] for line in output.splitlines() if line.startswith("│")]
+
+
 def test_a_folder_of_shards(mini_copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shards = [tmp_path / "shards" / f"{MINI}-v0-00{shard}.npz" for shard in range(3)]
     shards[0].parent.mkdir()
     for shard in shards:
         shutil.copy(mini_copy, shard)
+    shutil.copy(mini_copy, validation_path(shards[1]))
     command = ["data", "check", str(shards[0].parent)]
     assert main(command) == 0
     output = capsys.readouterr().out
-    assert [line.split()[1] for line in output.splitlines() if line.startswith("file ")] == [str(s) for s in shards]
-    assert output.count(f"task         {MINI}\n") == output.count("nothing wrong\n") == 3
+    assert f"{MINI} in 3 shards" in output
+    names = [shards[0].name, shards[1].name, validation_path(shards[1]).name, shards[2].name]
+    assert table_in(output) == [
+        *([name, "12", "2,400", ""] for name in names),
+        ["all training files", "36", "7,200", ""],
+        ["all validation files", "12", "2,400", ""],
+    ]
     assert main([*command, "--picture", str(tmp_path / "a.png")]) == 2
     assert capsys.readouterr().err.endswith("is a folder of 3 shards; --picture draws one file.\n")
     assert not list(tmp_path.rglob("*.png"))
-    shards[1].write_bytes(b"PK")
-    assert main(command) == 2
+
+
+def test_what_is_wrong_in_a_folder_of_shards(
+    write_file: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in "abc":
+        write_file(f"{name}.npz")
+    write_file("b.npz", actions=np.full((9, 2), 3.0))
+    write_file("d.npz", observations=np.zeros((9, 5)))
+    assert main(["data", "check", str(tmp_path)]) == 2
+    problems = {row[0]: row[3] for row in table_in(capsys.readouterr().out)}
+    assert problems["a.npz"] == problems["c.npz"] == ""
+    assert problems["b.npz"] == "'actions' reach 3, outside -1 to 1"
+    assert problems["d.npz"] == "its task or its dimensions differ from the first file's"
+    (tmp_path / "c.npz").write_bytes(b"PK")
+    assert main(["data", "check", str(tmp_path)]) == 2
+    assert "c.npz is not a readable npz file" in capsys.readouterr().err

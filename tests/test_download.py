@@ -26,6 +26,7 @@ from test_data import is_one_sentence
 from gtrl import cli, tasks
 from gtrl.data import download as module
 from gtrl.data.collect import files as collecting
+from gtrl.data.collect.expert import Experts
 from gtrl.data.dataset import load_dataset
 from gtrl.data.download import download
 from gtrl.data.get import get_dataset
@@ -543,10 +544,10 @@ def test_found_without_a_request(name: str, site: Site, tmp_path: Path, capsys: 
     site.requests.clear()
     before = contents(folder)
     assert get_dataset(TASK, folder) == folder / NAME
-    assert capsys.readouterr().out == f"found {folder / NAME}\n"
+    assert capsys.readouterr().out == f"found {folder / NAME} (downloaded)\n"
     (folder / VALIDATION).unlink()
     get_dataset(TASK, folder)
-    assert capsys.readouterr().out == f"found {folder / NAME}, without a validation file\n"
+    assert capsys.readouterr().out == f"found {folder / NAME} (where from is not recorded; without a validation file)\n"
     assert contents(folder) == {name: before[name] for name in (NAME, ORIGIN)}
     assert site.requests == []
 
@@ -587,15 +588,29 @@ def test_collected_where_it_cannot_be_downloaded(site: Site, jobs: list[Any], tm
 @pytest.mark.parametrize("with_mirror", [False, True])
 def test_neither_downloaded_nor_collected(with_mirror: bool, site: Site, mirror: Site, tmp_path: Path) -> None:
     site.usual, mirror.usual = refusing(403), refusing(500)
-    with pytest.raises(DownloadError, match="an expert that can walk is needed") as caught:
+    with pytest.raises(DownloadError, match=r"collect it with an expert that can walk \(--expert FILE\)") as caught:
         get_dataset(ANT, tmp_path, mirror=mirror.address if with_mirror else None)
     told = str(caught.value)
     assert is_one_sentence(told), told
     assert f"{ANT.dataset} could not be downloaded: {site.host} refuses" in told
     assert (mirror.host in told) == with_mirror
-    assert ("another mirror with --mirror URL" if with_mirror else "a mirror with --mirror URL or GTRL_MIRROR") in told
-    assert "--expert FILE" in told
+    assert "name another address with --mirror URL or GTRL_MIRROR" in told
     assert contents(tmp_path) == {}
+
+
+def test_the_expert_that_is_missing_is_named(site: Site, tmp_path: Path) -> None:
+    site.usual = refusing(403)
+    walks = Experts(walk=tmp_path / "walk.npz")
+    with pytest.raises(DownloadError, match=r"with an expert that can dribble \(--dribble-expert FILE\), see"):
+        get_dataset("antsoccer-arena-stitch", tmp_path, experts=walks, show=False)
+
+
+def test_a_validation_file_alone_is_not_overwritten(site: Site, tmp_path: Path) -> None:
+    (tmp_path / VALIDATION).write_text("mine")
+    with pytest.raises(DataError, match=f"{VALIDATION} lies there without its training file"):
+        get_dataset(TASK, tmp_path)
+    assert contents(tmp_path) == {VALIDATION: b"mine"}
+    assert site.requests == []
 
 
 @pytest.mark.usefixtures("jobs")

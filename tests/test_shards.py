@@ -371,12 +371,26 @@ def test_the_config_records_where_the_data_came_from(run: gtrl.Run, sharded: Pat
     assert run.config["training"]["shard_steps"] == 5
 
 
-def test_a_shard_that_does_not_fit_is_named_when_training_gets_there(write_file: Write, tmp_path: Path) -> None:
-    for name in "ab":
+def test_a_shard_that_does_not_fit_is_named_before_training(write_file: Write, tmp_path: Path) -> None:
+    for name in "abc":
         write_file(f"{name}.npz")
+    data = load_dataset(tmp_path)
+    assert data.counts == {"rows": 27, "transitions": 21, "validation_rows": 0}
+    write_file("c.npz", observations=np.zeros((9, 3)))
+    with pytest.raises(DataError, match=r"/c\.npz: its dimensions differ from those of a\.npz\.$"):
+        load_dataset(tmp_path)
+    (tmp_path / "c.npz").write_bytes((tmp_path / "b.npz").read_bytes()[:500])
+    with pytest.raises(DataError, match=r"/c\.npz is not a readable npz file"):
+        load_dataset(tmp_path)
+
+
+def test_a_shard_that_changed_meanwhile_stops_training_where_it_is(write_file: Write, tmp_path: Path) -> None:
+    for name in "abc":
+        write_file(f"{name}.npz")
+    data = load_dataset(tmp_path)
     write_file("c.npz", observations=np.zeros((9, 3)))
     out, how = tmp_path / "run", {**HOW, "log_every": 5, "checkpoint_every": 5}
     with pytest.raises(DataError, match=r"/c\.npz: its dimensions differ from those of a\.npz\.$"):
-        gtrl.train("bc", load_dataset(tmp_path), out=out, **how)
+        gtrl.train("bc", data, out=out, **how)
     assert [row["step"] for row in gtrl.Run(out).metrics()] == [5, 10]
     assert checkpoint.steps(out / "checkpoints") == [5, 10]

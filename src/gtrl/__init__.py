@@ -17,6 +17,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from gtrl.algorithms import make
     from gtrl.data.check import check_file
+    from gtrl.data.collect.expert import Experts
     from gtrl.data.collect.files import collect
     from gtrl.data.dataset import Data, Dataset, load_dataset, make_dataset
     from gtrl.data.get import get_dataset
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 _HOME = {
     "make": "algorithms",
     "check_file": "data.check",
+    "Experts": "data.collect.expert",
     "collect": "data.collect.files",
     "Data": "data.dataset",
     "Dataset": "data.dataset",
@@ -50,7 +52,7 @@ _HOME = {
 }
 
 __all__ = [
-    "TASKS", "Data", "Dataset", "GtrlError", "Policy", "Run", "Task", "Training", "check_file", "collect",
+    "TASKS", "Data", "Dataset", "Experts", "GtrlError", "Policy", "Run", "Task", "Training", "check_file", "collect",
     "evaluate", "find_task", "get_dataset", "load_dataset", "load_policy", "make", "make_dataset", "train",
 ]  # fmt: skip
 

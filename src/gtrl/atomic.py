@@ -1,6 +1,5 @@
 """Writing files whole or not at all, whenever the process ends."""
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,11 +11,13 @@ from gtrl.errors import DataError
 
 @contextmanager
 def whole_or_not(path: Path) -> Iterator[BinaryIO]:
-    """A file to write, which gets its name once it is whole; its temporary name is this process's own."""
+    """A file to write, which gets its name once it is whole and on the disk. No other process writes to it before."""
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         with partial.open("wb") as file:
             yield file
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
@@ -30,12 +31,14 @@ def write_text(path: Path, text: str) -> None:
 @contextmanager
 def locked(path: Path, doing: str) -> Iterator[None]:
     """For this process alone, however it ends: the system drops the lock with the process."""
+    import fcntl  # where there is none, policies can still be read
+
     with path.open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Who held it before may have removed the file between our opening and our locking it.
             held = os.fstat(lock.fileno()).st_ino == path.stat().st_ino
-        except OSError:
+        except (BlockingIOError, FileNotFoundError):
             held = False
         if not held:
             raise DataError(f"another process is {doing} just now.")

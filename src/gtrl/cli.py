@@ -121,11 +121,12 @@ def collect_command(
     chosen = find_task(task)
     # OGBench must not take a part for its own dataset: only a full one goes into its cache folder by default.
     count = chosen.trajectories if episodes is None else episodes
-    part = Path("collected", f"{count}-episodes", chosen.dataset if shards > 1 else f"{chosen.dataset}.npz")
+    kind = f"{count}-episodes" + (f"-seed-{seed}" if seed else "")
+    part = Path("collected", kind, chosen.dataset if shards > 1 else f"{chosen.dataset}.npz")
     where = out or (cached_file(chosen) if episodes is None and shards == 1 else part)
     experts = Experts(expert, dribble_expert)
     path = collect(chosen, where, episodes=episodes, shards=shards, workers=workers, seed=seed, experts=experts)
-    console.say(f"wrote {path}")
+    console.say(f"the data is in {path}")
 
 
 def check_command(file: Positional[Path], *, task: str | None = None, picture: Path | None = None) -> int:
@@ -134,19 +135,22 @@ def check_command(file: Positional[Path], *, task: str | None = None, picture: P
     Args:
         file: An npz file in OGBench's format, or a folder of such shards.
         task: The task it should fit; by default the one it is named after, if any.
-        picture: For mazes: where to draw the data; by default beside the file, as png.
+        picture: For mazes: where to draw the data; by default beside the file, as <name>.check.png.
     """
-    from gtrl.data.examine import examine, print_report
+    from gtrl.data.examine import examine, examine_folder, print_report
     from gtrl.data.origin import shards_of
 
     chosen = find_task(task) if task else None
-    shards = shards_of(file.expanduser())
-    if picture and len(shards) > 1:
-        raise DataError(f"{file} is a folder of {len(shards)} shards; --picture draws one file.")
-    reports = [examine(shard, chosen, picture, draw=len(shards) == 1) for shard in shards]
-    for report in reports:
-        print_report(report)
-    return 2 if any(report.problems for report in reports) else 0
+    if file.expanduser().is_dir():
+        shards = shards_of(file.expanduser())
+        if picture:
+            raise DataError(f"{file} is a folder of {len(shards)} shards; --picture draws one file.")
+        table, wrong = examine_folder(shards, chosen)
+        console.print_wide(table)
+        return 2 if wrong else 0
+    report = examine(file.expanduser(), chosen, picture)
+    print_report(report)
+    return 2 if report.problems else 0
 
 
 def evaluate_command(
@@ -221,7 +225,7 @@ def train_command(args: Sequence[str]) -> None:
         raise DataError(
             f"there is no data for {named} at {path}: give --data FILE, or get it with 'gtrl data get {named}'."
         )
-    run = train(
+    run = train(  # nothing here keeps the data: shards come and go
         chosen.algorithm, load_dataset(path, task), out=chosen.out, seeds=chosen.seeds, training=chosen.training,
         resume=chosen.resume,
     )  # fmt: skip

@@ -33,7 +33,8 @@ class Bar:
 
     def begin(self, done: float, total: float | None) -> None:
         """So much was done before, of so much in all."""
-        self.progress.reset(self.task, completed=int(done), total=total, note="")
+        self.progress.reset(self.task, total=total, note="")
+        self.progress.update(self.task, completed=done)
         self.progress.start()
 
     def __call__(self, done: float, note: str = "") -> None:
@@ -60,6 +61,15 @@ def bar(description: str, total: float | None, unit: str, show: bool = True, don
 def say(text: str) -> None:
     """A line as it is: paths are neither wrapped nor read as markup."""
     output.print(text, soft_wrap=True, highlight=False, markup=False)
+
+
+@contextmanager
+def saying_how_to_go_on() -> Iterator[None]:
+    """For work that nothing is lost of: Ctrl-C says so."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("the same command goes on from here") from None
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], text: int = 1) -> Table:

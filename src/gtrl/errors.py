@@ -26,6 +26,10 @@ class DownloadError(DataError):
     """A dataset that could not be downloaded; says which server failed and how."""
 
 
+class WorkerError(GtrlError):
+    """A worker process that was killed."""
+
+
 class RunError(GtrlError):
     """A run directory or policy file that cannot be used as asked."""
 

@@ -25,6 +25,22 @@ def read_npz(path: Path, error: type[GtrlError], keys: tuple[str, ...] | None = 
         raise error(f"{path} is not a readable npz file ({str(cause).rstrip('.')}).") from cause
 
 
+def shapes_in(path: Path, error: type[GtrlError]) -> dict[str, tuple[int, ...]]:
+    """The shapes of a file's arrays, without reading them."""
+    try:
+        with zipfile.ZipFile(path) as file:
+            return {name.removesuffix(".npy"): _shape(file, name) for name in file.namelist()}
+    except (OSError, ValueError, zipfile.BadZipFile) as cause:
+        raise error(f"{path} is not a readable npz file ({str(cause).rstrip('.')}).") from cause
+
+
+def _shape(file: zipfile.ZipFile, name: str) -> tuple[int, ...]:
+    with file.open(name) as member:
+        version = np.lib.format.read_magic(member)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        return read(member)[0]
+
+
 def write_npz(path: Path, arrays: Mapping[str, Any], compress: bool = True) -> None:
     """Write a file whole or not at all; the same arrays give the same bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)

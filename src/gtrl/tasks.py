@@ -24,6 +24,7 @@ HINDSIGHT_CLIP = 1.0  # c
 VALUE_GOALS: Goals = (0.0, 0.5, 0.5)
 ACTOR_GOALS: Goals = (0.0, 1.0, 0.0)
 STITCH_ACTOR_GOALS: Goals = (0.0, 0.5, 0.5)  # the five tasks of the stitch group
+VALIDATION_SHARE = 10  # one validation episode for so many training episodes, at least one
 EPISODES_PER_GOAL = 50
 GOALS_PER_TASK = 5
 SCORED_STEPS = (800_000, 900_000, 1_000_000)

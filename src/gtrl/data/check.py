@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from gtrl.errors import DataError
 from gtrl.npz import read_npz
-from gtrl.tasks import OTHERS, TASKS, Task
+from gtrl.tasks import OTHERS, TASKS, VALIDATION_SHARE, Task
 
 Arrays = Mapping[str, np.ndarray]
 REQUIRED = ("observations", "actions", "terminals")
@@ -187,18 +187,18 @@ def check(
         if value.ndim == 2 and value.size and value.dtype.kind in "biuf"
     }
     report = Report(path, task, problems=problems, **found)
-    if task and not problems:
-        report.facts.extend(_compare(report, task, path.stem.endswith("-val") if validation is None else validation))
-        if public:
-            differing = [fact for fact in report.facts if not fact.agrees]
-            told = (f"it has {fact.what} {fact.found} where {task.name} has {fact.expected}" for fact in differing)
-            problems.extend(told)
-    return report
+    if task is None or problems:
+        return report
+    facts = _compare(report, task, path.stem.endswith("-val") if validation is None else validation)
+    if public:
+        differing = [fact for fact in facts if not fact.agrees]
+        problems = [f"it has {fact.what} {fact.found} where {task.name} has {fact.expected}" for fact in differing]
+    return replace(report, facts=facts, problems=problems)
 
 
 def _compare(report: Report, task: Task, validation: bool) -> list[Fact]:
     """The file beside the task's public dataset; where they may differ in good right, it is no problem."""
-    count = max(1, task.trajectories // 10) if validation else task.trajectories
+    count = max(1, task.trajectories // VALIDATION_SHARE) if validation else task.trajectories
     length = task.trajectory_length
     shortest, longest = report.lengths
     told = f"{longest:,}" if shortest == longest else f"{shortest:,} to {longest:,}"

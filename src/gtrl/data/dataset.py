@@ -1,6 +1,7 @@
 """A dataset: arrays on the device, and how an OGBench file becomes one."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from gtrl.data.check import check_arrays, oracle_goals, read_arrays
 from gtrl.data.origin import combined, digest_of, files_of, origin_of, shards_of, validation_path
 from gtrl.errors import DataError
 from gtrl.networks import Spec
+from gtrl.npz import read_npz, shapes_in
 from gtrl.tasks import Task, find_task
 
 ACTION_LIMIT = 1 - 1e-5
@@ -51,6 +53,14 @@ class Data:
     digest: str = ""
     origin: dict[str, Any] = dataclasses.field(default_factory=lambda: {"from": "memory"})
     shards: tuple[Path, ...] = ()
+    counts: dict[str, int] = dataclasses.field(default_factory=dict)  # rows, transitions, validation_rows of all shards
+
+    def __post_init__(self) -> None:
+        if not self.counts:
+            rows, validation = len(self.train.observations), self.validation
+            held_out = len(validation.observations) if validation else 0
+            counts = {"rows": rows, "transitions": len(self.train.transitions), "validation_rows": held_out}
+            self.counts.update(counts)
 
 
 def make_dataset(observations: Any, actions: Any, terminals: Any, goals: Any = None, identity: Any = None) -> Dataset:
@@ -99,6 +109,7 @@ def load_dataset(path: str | Path, task: str | Task | None = None) -> Data:
     task = find_task(task) if isinstance(task, str) else task
     shards = shards_of(path)
     data = load_shard(shards[0], task)
+    counts = _counts(shards, data.train.spec) if len(shards) > 1 else data.counts
     digests = [{file.name: digest_of(file) for file in files_of(shard)} for shard in shards]
     return dataclasses.replace(
         data,
@@ -106,7 +117,26 @@ def load_dataset(path: str | Path, task: str | Task | None = None) -> Data:
         digest=combined([digest for files in digests for digest in files.values()]),
         origin=_common_origin([origin_of(*each) for each in zip(shards, digests, strict=True)]),
         shards=shards,
+        counts=counts,
     )
+
+
+def _counts(shards: Sequence[Path], spec: Spec) -> dict[str, int]:
+    """How much there is in all shards; a first look into each, so that a long run does not stumble over one later."""
+    counts = {"rows": 0, "transitions": 0, "validation_rows": 0}
+    for shard in shards:
+        for file in files_of(shard):
+            shapes = shapes_in(file, DataError)
+            found = tuple(shapes.get(key, (0,))[-1] for key in ("observations", "actions"))
+            if found != (spec.observation_dim, spec.action_dim):
+                raise DataError(f"{file}: its dimensions differ from those of {shards[0].name}.")
+            terminals = read_npz(file, DataError, ("terminals",)).get("terminals", np.ones(0))
+            if file == shard:
+                counts["rows"] += len(terminals)
+                counts["transitions"] += int((~terminals.astype(bool)).sum())
+            else:
+                counts["validation_rows"] += len(terminals)
+    return counts
 
 
 def _common_origin(origins: list[dict[str, Any]]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from typing import Any
 
 from gtrl import console
 from gtrl.atomic import locked, write_text
-from gtrl.console import Bar
+from gtrl.console import Bar, saying_how_to_go_on
 from gtrl.data.check import check_file
 from gtrl.data.origin import digest_of, origin_path, record_origin, validation_path
 from gtrl.environments import quietly
@@ -60,7 +60,8 @@ def download(task: Task, path: Path, *, mirror: str | None = None, show: bool = 
     """Fetch a task's training file to `path` and its validation file beside it. The address they came from."""
     path.parent.mkdir(parents=True, exist_ok=True)
     failures = []
-    with locked(path.with_name(f"{path.name}.download.lock"), f"downloading {path.name}"):
+    lock = path.with_name(f"{path.name}.download.lock")
+    with saying_how_to_go_on(), locked(lock, f"downloading {path.name}"):
         for base in sources(mirror):
             try:
                 _download_both(task, path, base, show)

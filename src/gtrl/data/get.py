@@ -5,11 +5,11 @@ from pathlib import Path
 
 from gtrl import console
 from gtrl.data.check import check_file
-from gtrl.data.collect.expert import NO_EXPERTS, Experts, roles_of
+from gtrl.data.collect.expert import FLAGS, NO_EXPERTS, Experts, roles_of
 from gtrl.data.collect.files import collect
 from gtrl.data.collect.plan import Plan
 from gtrl.data.download import MIRROR, discard_partials, download
-from gtrl.data.origin import files_of, validation_path
+from gtrl.data.origin import digest_of, files_of, origin_of, validation_path
 from gtrl.errors import DataError, DownloadError
 from gtrl.tasks import Task, find_task
 
@@ -40,9 +40,10 @@ def get_dataset(
     say = _teller(show)
     if path.exists():
         _check_cached(path, task)
-        beside = "" if validation_path(path).exists() else ", without a validation file"
-        say(f"found {path}{beside}")
+        say(f"found {path} ({_told(path)})")
         return path
+    if validation_path(path).exists():
+        raise DataError(f"{validation_path(path)} lies there without its training file; move it away and try again.")
     plan = Plan(task, path, task.trajectories, seed=seed, experts=experts)
     if plan.work.exists():
         say(f"an interrupted collection is in {plan.work}: going on with it")
@@ -52,7 +53,7 @@ def get_dataset(
         try:
             address = download(task, path, mirror=mirror, show=show)
         except DownloadError as failure:
-            _explain(task, failure, mirror, experts, say)
+            _explain(task, failure, experts, say)
         else:
             say(f"downloaded {path} from {address}")
             return path
@@ -66,6 +67,13 @@ def _teller(show: bool) -> Callable[[str], None]:
     return console.say if show else lambda _: None
 
 
+def _told(path: Path) -> str:
+    """Where a file came from, as far as is known, and what it lacks."""
+    origin = origin_of(path, {file.name: digest_of(file) for file in files_of(path)})
+    known = "where from is not recorded" if origin["from"] == "file" else str(origin["from"])
+    return known if validation_path(path).exists() else f"{known}; without a validation file"
+
+
 def _check_cached(path: Path, task: Task) -> None:
     for file in files_of(path):
         problems = check_file(file, task).problems
@@ -73,17 +81,14 @@ def _check_cached(path: Path, task: Task) -> None:
             raise DataError(f"{file} is in the cache but {problems[0]}; remove it and try again.")
 
 
-def _explain(
-    task: Task, failure: DownloadError, mirror: str | None, experts: Experts, say: Callable[[str], None]
-) -> None:
+def _explain(task: Task, failure: DownloadError, experts: Experts, say: Callable[[str], None]) -> None:
     """Say why the download failed and that collecting comes next, or, where that cannot be done, what can be."""
     reason = str(failure).rstrip(".")
     missing = [role for role in roles_of(task) if getattr(experts, role) is None]
     if missing:
-        other = "another mirror" if mirror else "a mirror"
+        needed = " and ".join(f"an expert that can {role} ({FLAGS[role]} FILE)" for role in missing)
         raise DownloadError(
-            f"{task.dataset} could not be downloaded: {reason}; try again later, name {other} with --mirror URL or "
-            f"{MIRROR}, or collect it, for which an expert that can {' and one that can '.join(missing)} is needed "
-            "(--expert FILE, see docs/formats.md)."
+            f"{task.dataset} could not be downloaded: {reason}; try again later, name another address with --mirror "
+            f"URL or {MIRROR}, or collect it with {needed}, see docs/formats.md."
         ) from failure
     say(f"no download: {reason}. Collecting the data here instead; Ctrl-C stops it and the same command goes on.")

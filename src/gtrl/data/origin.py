@@ -50,19 +50,18 @@ def record_origin(path: Path, digests: dict[str, str], **facts: Any) -> None:
     write_text(origin_path(path), json.dumps({**facts, "sha256": digests}, indent=2) + "\n")
 
 
-def recorded_digests(note: Path) -> dict[str, str]:
-    """The digests an origin file holds, by file name."""
+def noted(path: Path) -> dict[str, Any]:
+    """What the note beside a training file says, whether or not the file is still the same."""
     try:
-        return dict(json.loads(note.read_text())["sha256"])
-    except (OSError, ValueError, KeyError, TypeError):
+        facts = json.loads(origin_path(path).read_text())
+    except (OSError, ValueError):
         return {}
+    return facts if isinstance(facts, dict) else {}
 
 
 def origin_of(path: Path, digests: dict[str, str]) -> dict[str, Any]:
     """What was written down, if the files are still the same; else all that is known is that they are files."""
-    try:
-        facts = json.loads(origin_path(path).read_text())
-    except (OSError, ValueError):
+    facts = noted(path)
+    if facts.pop("sha256", None) != digests or not isinstance(facts.get("from"), str):
         return {"from": "file"}
-    same = isinstance(facts, dict) and facts.get("sha256") == digests and isinstance(facts.get("from"), str)
-    return {key: value for key, value in facts.items() if key != "sha256"} if same else {"from": "file"}
+    return facts

@@ -92,16 +92,18 @@ def data_picture(
 def _draw_teleporters(axes: Sequence[Any], maze: "Maze") -> None:
     """Entrances A, B, ... and exits 1, 2, ..."""
     for axis in axes:
-        for places, marker, colour, names in ((maze.entrances, "o", ENTRANCE, "AB"), (maze.exits, "D", EXIT, "123")):
+        for places, marker, colour, first in ((maze.entrances, "o", ENTRANCE, "A"), (maze.exits, "D", EXIT, "1")):
             axis.scatter(*places.T, marker=marker, s=150, color=colour, edgecolors=INK, zorder=4)
-            for name, place in zip(names, places, strict=False):
+            for index, place in enumerate(places):
+                name = chr(ord(first) + index)
                 axis.text(*place, name, color=INK, fontsize=8, weight="bold", ha="center", va="center", zorder=5)
 
 
 def _exits_told(exits: np.ndarray) -> str:
     lines = (
-        f"teleports from {name}: " + ", ".join(f"{count:,} to {index + 1}" for index, count in enumerate(counts))
-        for name, counts in zip("AB", exits, strict=False)
+        f"teleports from {chr(ord('A') + entrance)}: "
+        + ", ".join(f"{count:,} to {index + 1}" for index, count in enumerate(counts))
+        for entrance, counts in enumerate(exits)
     )
     return "      ".join(lines)
 

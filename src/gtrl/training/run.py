@@ -45,9 +45,7 @@ def describe(algorithm: Algorithm, training: loop.Training, data: Data, seeds: S
             "origin": data.origin,
             "digest": data.digest,
             "shards": max(1, len(data.shards)),
-            "rows": len(data.train.observations),
-            "transitions": len(data.train.transitions),
-            "validation_rows": len(data.validation.observations) if data.validation else 0,
+            **data.counts,
             **data.train.spec._asdict(),
         },
         "versions": {

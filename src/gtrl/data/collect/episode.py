@@ -7,7 +7,7 @@ import numpy as np
 Arrays = dict[str, np.ndarray]
 
 
-def child(seed: np.random.SeedSequence, number: int) -> np.random.SeedSequence:
+def child_seed(seed: np.random.SeedSequence, number: int) -> np.random.SeedSequence:
     """An independent seed derived from another; unlike `spawn`, the same one each time it is asked for."""
     return np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, number))
 

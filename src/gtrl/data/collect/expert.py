@@ -38,6 +38,9 @@ _INPUTS = {
 }
 
 
+FLAGS = {"walk": "--expert", "dribble": "--dribble-expert"}
+
+
 class Experts(NamedTuple):
     """Files of expert policies, where a task needs them."""
 
@@ -134,10 +137,9 @@ def _shapes(arrays: Mapping[str, np.ndarray], depth: int) -> dict[str, tuple[int
 
 def load_expert(path: Path | None, task: Task, role: str) -> Expert:
     """The expert in a file; a sentence where there is none or it does not fit the task."""
-    flag = "--expert" if role == "walk" else "--dribble-expert"
     if path is None:
         raise DataError(
-            f"collecting {task.name} needs an expert that can {role}: give {flag} FILE (docs/formats.md has the "
+            f"collecting {task.name} needs an expert that can {role}: give {FLAGS[role]} FILE (docs/formats.md has the "
             f"layout), or get the public dataset with 'gtrl data get {task.name}', from a mirror with --mirror URL."
         )
     expert = Expert(path)

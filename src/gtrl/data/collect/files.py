@@ -9,6 +9,8 @@ holding more than one in memory.
 import json
 import os
 import shutil
+import zipfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -22,7 +24,7 @@ from gtrl.data.collect import make_collector
 from gtrl.data.collect.episode import Collector
 from gtrl.data.collect.expert import NO_EXPERTS, Experts
 from gtrl.data.collect.plan import SPLITS, File, Plan
-from gtrl.data.origin import digest_of, origin_of, origin_path, record_origin, recorded_digests
+from gtrl.data.origin import digest_of, noted, origin_of, origin_path, record_origin
 from gtrl.errors import ConfigError, DataError
 from gtrl.npz import join_npz
 from gtrl.tasks import Task
@@ -48,14 +50,6 @@ def _collect_part(job: tuple[Plan, str, range]) -> int:
 
 
 @contextmanager
-def _said_how_to_go_on() -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt("the same command goes on from here") from None
-
-
-@contextmanager
 def _begun(plan: Plan) -> Iterator[None]:
     """The work folder, begun or gone on with, for this process alone; removed when all is done."""
     note = plan.work / "plan.json"
@@ -69,7 +63,7 @@ def _begun(plan: Plan) -> Iterator[None]:
         yield
         for file in plan.work.iterdir():
             if file not in (note, plan.work / "lock"):
-                file.unlink()
+                file.unlink(missing_ok=True)
         note.unlink()
     plan.work.rmdir()
 
@@ -107,9 +101,8 @@ def _is_placed(plan: Plan, shard: tuple[File, File], file: File) -> bool:
     """Whether a file of this collection is where it belongs; a file from elsewhere in its place is an error."""
     if not file.path.exists():
         return False
-    placed, waiting = (origin_path(folder / shard[0].path.name) for folder in (file.path.parent, plan.work))
-    noted = next((recorded_digests(note) for note in (placed, waiting) if note.exists()), {})
-    if noted.get(file.path.name) != digest_of(file.path):
+    digests = noted(shard[0].path).get("sha256") or {}
+    if digests.get(file.path.name) != digest_of(file.path):
         raise DataError(f"{file.path} exists already and is not from this collection; remove it or {plan.work}.")
     return True
 
@@ -121,7 +114,7 @@ def _missing(plan: Plan, shard: tuple[File, File]) -> list[tuple[Plan, str, rang
         for file in shard
         if not _is_placed(plan, shard, file) and not (plan.work / file.path.name).exists()
         for episodes in file.parts(plan.episodes_per_part)
-        if not plan.part(file.split, episodes).exists()
+        if not zipfile.is_zipfile(plan.part(file.split, episodes))  # neither there nor torn by a power cut
     ]
 
 
@@ -172,14 +165,20 @@ def collect(
     if _is_done(plan):
         shutil.rmtree(plan.work, ignore_errors=True)
         return plan.path
-    with _said_how_to_go_on(), _begun(plan):
-        missing = {shard: _missing(plan, shard) for shard in plan.files}
-        length = plan.task.trajectory_length + 1
-        left = sum(len(part) * length for parts in missing.values() for _, _, part in parts)
-        with console.bar(f"collecting {plan.task.name}", plan.rows, "steps", show, plan.rows - left) as bar:
-            for shard, jobs in missing.items():
-                for _, rows in spread(_collect_part, jobs, workers):
-                    bar(rows)
-                bar(0, f"writing {shard[0].path.name}")
-                _join(plan, shard)
+    with console.saying_how_to_go_on(), _begun(plan):
+        missing = [_missing(plan, shard) for shard in plan.files]
+        jobs = [(shard, job) for shard, parts in enumerate(missing) for job in parts]
+        left = sum(len(job[-1]) for _, job in jobs) * (plan.task.trajectory_length + 1)
+        with console.bar(plan.task.name, plan.rows, "steps", show, plan.rows - left) as bar:
+            to_do = Counter(shard for shard, _ in jobs)
+            for shard in range(plan.shards):
+                if not to_do[shard]:
+                    _join(plan, plan.files[shard])
+            for index, rows in spread(_collect_part, [job for _, job in jobs], workers):
+                bar(rows)
+                shard = jobs[index][0]
+                to_do[shard] -= 1
+                if not to_do[shard]:  # the workers go on with the next one meanwhile
+                    bar(0, "writing")
+                    _join(plan, plan.files[shard])
     return plan.path

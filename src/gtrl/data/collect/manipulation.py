@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gtrl.data.check import OBJECTS
-from gtrl.data.collect.episode import Arrays, Recorder, child
+from gtrl.data.collect.episode import Arrays, Recorder, child_seed
 from gtrl.environments import Isolated, make_environment
 from gtrl.tasks import Task
 
@@ -44,15 +44,12 @@ class PlayCollector:
 
     def episode(self, seed: np.random.SeedSequence) -> Arrays:
         """One healthy episode; the seed alone decides it. An unhealthy one is thrown away and redone."""
-        for attempt in count():
-            arrays = self.attempt(child(seed, attempt))
-            if arrays is not None:
-                return arrays
-        raise AssertionError  # not reached: counting does not end
+        attempts = (self.attempt(child_seed(seed, number)) for number in count())
+        return next(arrays for arrays in attempts if arrays is not None)
 
     def attempt(self, seed: np.random.SeedSequence) -> Arrays | None:
         """One episode, or None as soon as it is seen to be unhealthy."""
-        stack = float(np.random.default_rng(child(seed, 0)).uniform(*self.stack))
+        stack = float(np.random.default_rng(child_seed(seed, 0)).uniform(*self.stack))
         observation, info = self.env.reset(seed, {})
         record = Recorder()
         with self.env.own_randomness():

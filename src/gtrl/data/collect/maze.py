@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gtrl.data.collect.episode import Arrays, Recorder, child
+from gtrl.data.collect.episode import Arrays, Recorder, child_seed
 from gtrl.data.collect.expert import NO_EXPERTS, Experts, load_expert
 from gtrl.environments import Isolated, make_environment
 from gtrl.tasks import Task
@@ -83,21 +83,20 @@ class MazeCollector:
         self.maze: Any = self.env.env.unwrapped
         self.map = MazeMap(self.maze.maze_map)
         self.stitch = task.name.endswith("stitch")
-        self.rows = task.trajectory_length + 1
         self.expert = None if task.family == "pointmaze" else load_expert(experts.walk, task, "walk")
-        deviation = POINT_NOISE if self.expert is None else EXPERT_NOISE
-        self.noise = lambda choices: deviation * choices.standard_normal((self.rows, task.action_dim))
+        self.deviation = POINT_NOISE if self.expert is None else EXPERT_NOISE
+        self.shape = (task.trajectory_length + 1, task.action_dim)
 
     def episode(self, seed: np.random.SeedSequence) -> Arrays:
         """One episode; the seed alone decides it."""
-        choices = np.random.default_rng(child(seed, 0))
+        choices = np.random.default_rng(child_seed(seed, 0))
         start = pick(choices, self.map.cells)
         reachable = self.map.at_distance(start, STITCH_DISTANCE) if self.stitch else self.map.vertices
         goal = pick(choices, reachable)
         observation, _ = self.env.reset(seed, {"task_info": {"init_ij": start, "goal_ij": goal}})
         record = Recorder()
         with self.env.own_randomness():
-            for noise in self.noise(choices):
+            for noise in self.deviation * choices.standard_normal(self.shape):
                 action = self.direction(goal)
                 if self.expert is not None:
                     action = self.expert(observation[2:], action)

@@ -9,11 +9,9 @@ from gtrl import __version__
 from gtrl.data.collect.expert import NO_EXPERTS, Experts, roles_of
 from gtrl.data.origin import digest_of, validation_path
 from gtrl.errors import ConfigError, DataError
-from gtrl.tasks import Task, find_task
+from gtrl.tasks import VALIDATION_SHARE, Task, find_task
 
-VALIDATION_SHARE = 10  # one validation episode for so many training episodes, at least one
-# Rows of a part, for what takes about half a second: little enough to lose, enough to be worth a file.
-ROWS_PER_PART = {"pointmaze": 5000}
+ROWS_PER_PART = 1000  # one long episode or a few short ones: little enough to lose, enough to be worth a file
 PACKAGES = ("ogbench", "mujoco", "numpy")  # what an episode depends on beside this package
 SPLITS = {"train": 0, "val": 1}
 
@@ -99,7 +97,7 @@ class Plan:
 
     @property
     def episodes_per_part(self) -> int:
-        return max(1, ROWS_PER_PART.get(self.task.family, 0) // (self.task.trajectory_length + 1))
+        return max(1, ROWS_PER_PART // (self.task.trajectory_length + 1))
 
     def part(self, split: str, episodes: range) -> Path:
         return self.work / f"{split}-{episodes.start:08}-{episodes.stop:08}.npz"

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gtrl.data.collect.episode import Arrays, Recorder, child
+from gtrl.data.collect.episode import Arrays, Recorder, child_seed
 from gtrl.data.collect.expert import Experts, load_expert
 from gtrl.data.collect.maze import EXPERT_NOISE, MazeMap, pick, unit_vector
 from gtrl.environments import Isolated, make_environment
@@ -34,7 +34,7 @@ class SoccerCollector:
 
     def episode(self, seed: np.random.SeedSequence) -> Arrays:
         """One episode; the seed alone decides it."""
-        choices = np.random.default_rng(child(seed, 0))
+        choices = np.random.default_rng(child_seed(seed, 0))
         agent, ball, goal = (self.map.cells[k] for k in choices.permutation(len(self.map.cells))[:3])
         dribbling = bool(choices.integers(2))
         if self.stitch and dribbling:
