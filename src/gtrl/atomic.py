@@ -1,10 +1,11 @@
-"""Writing files whole or not at all, whenever the process ends."""
+"""Small files that other processes may be writing, and writing any file whole or not at all."""
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from gtrl.errors import DataError
 
@@ -21,6 +22,15 @@ def whole_or_not(path: Path) -> Iterator[BinaryIO]:
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def read_note(path: Path) -> dict[str, Any]:
+    """The object in a small JSON file; empty where there is none or it cannot be read."""
+    try:
+        note = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return note if isinstance(note, dict) else {}
 
 
 def write_text(path: Path, text: str) -> None:

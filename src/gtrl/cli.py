@@ -134,7 +134,7 @@ def check_command(file: Positional[Path], *, task: str | None = None, picture: P
 
     Args:
         file: An npz file in OGBench's format, or a folder of such shards.
-        task: The task it should fit; by default the one it is named after, if any.
+        task: The task it should fit; by default the one it is named after or was collected for, if any.
         picture: For mazes: where to draw the data; by default beside the file, as <name>.check.png.
     """
     from gtrl.data.examine import examine, examine_folder, print_report

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gtrl import console
-from gtrl.atomic import locked, write_text
+from gtrl.atomic import locked, read_note, write_text
 from gtrl.console import Bar, saying_how_to_go_on
 from gtrl.data.check import check_file
 from gtrl.data.origin import digest_of, origin_path, record_origin, validation_path
@@ -145,7 +145,7 @@ def _size(partial: Path) -> int:
 
 def _transfer(url: str, partial: Path, bar: Bar) -> None:
     """One connection: what is left of the file, or all of it where the server or the file is not the same as before."""
-    known = _read_note(partial)
+    known = read_note(_note(partial))
     have = _size(partial) if known.get("url") == url else 0
     if have and have == known.get("size"):
         return
@@ -167,14 +167,6 @@ def _transfer(url: str, partial: Path, bar: Bar) -> None:
             done = file.tell()
     if size is not None and done < size:
         raise Broken(f"{done / MEGA:,.1f} of {size / MEGA:,.1f} MB came")
-
-
-def _read_note(partial: Path) -> dict[str, Any]:
-    try:
-        note = json.loads(_note(partial).read_text())
-    except (OSError, ValueError):
-        return {}
-    return note if isinstance(note, dict) else {}
 
 
 def _span(answer: Any, have: int, partial: Path) -> tuple[int, int | None]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gtrl.atomic import write_text
+from gtrl.atomic import read_note, write_text
 from gtrl.errors import DataError
 
 
@@ -52,11 +52,7 @@ def record_origin(path: Path, digests: dict[str, str], **facts: Any) -> None:
 
 def noted(path: Path) -> dict[str, Any]:
     """What the note beside a training file says, whether or not the file is still the same."""
-    try:
-        facts = json.loads(origin_path(path).read_text())
-    except (OSError, ValueError):
-        return {}
-    return facts if isinstance(facts, dict) else {}
+    return read_note(origin_path(path))
 
 
 def origin_of(path: Path, digests: dict[str, str]) -> dict[str, Any]:
