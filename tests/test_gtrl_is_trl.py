@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gtrl.algorithms import GTRL, TRL
+from gtrl.algorithms.gtrl import GTRL
+from gtrl.algorithms.trl import TRL
 from gtrl.data.dataset import Dataset, make_dataset
 from gtrl.data.goals import Batch
 from gtrl.networks import ActorCritic, Critic

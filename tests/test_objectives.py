@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from gtrl import objectives as o
-from gtrl.algorithms import BC, GTRL, TRL
+from gtrl.algorithms.bc import BC
+from gtrl.algorithms.gtrl import GTRL
+from gtrl.algorithms.trl import TRL
 from gtrl.data.goals import Batch
 from gtrl.networks import ENSEMBLE, Actor, ActorCritic, Critic, Spec
 
@@ -321,11 +323,13 @@ def test_distill():
     logit = jnp.asarray(np.random.default_rng(0).normal(size=(ENSEMBLE, ROWS)), jnp.float32)
     oracle = logits(*in_float64((nets.oracle_critic, batch.observation, batch.action, batch.value_goal_oracle)))
     pairs = zip(oracle.ravel(), sigmoid(logit).ravel(), strict=True)
-    np.testing.assert_allclose(o.distill(nets, batch, logit), np.mean([cross_entropy(*p) for p in pairs]), rtol=1e-5)
+    np.testing.assert_allclose(
+        o.distill(nets.oracle_critic, batch, logit), np.mean([cross_entropy(*p) for p in pairs]), rtol=1e-5
+    )
     # What it is fitted to stays put.
-    np.testing.assert_array_equal(jax.grad(lambda x: o.distill(nets, batch, x))(logit), 0)
+    np.testing.assert_array_equal(jax.grad(lambda x: o.distill(nets.oracle_critic, batch, x))(logit), 0)
     alone, _ = random_nets(0, WHOLE, distill=False)
-    assert o.distill(alone, random_batch(0, WHOLE), logit) == 0
+    assert o.distill(alone.oracle_critic, random_batch(0, WHOLE), logit) == 0
 
 
 def test_behaviour_cloning():
@@ -342,7 +346,7 @@ def test_policy_objective(reads, distill):
     spec = ORACLE if distill else WHOLE
     nets, _ = random_nets(2, spec, distill)
     batch = random_batch(2, spec)
-    value, metrics = o.ddpg_bc(nets, batch, 0.3, reads)
+    value, metrics = o.ddpg_bc(nets.actor, nets.acting_critic, batch, 0.3, reads)
     exact, exact_batch = in_float64((nets, batch))
     expected, normaliser = policy_loss(exact, exact_batch, 0.3, reads)
     np.testing.assert_allclose(value, expected, rtol=1e-4)
@@ -362,7 +366,7 @@ def test_policy_gradient(reads, distill):
     spec = ORACLE if distill else WHOLE
     nets, _ = random_nets(2, spec, distill)
     batch = random_batch(2, spec)
-    grads = jax.grad(lambda n: o.ddpg_bc(n, batch, 0.3, reads)[0])(nets)
+    grads = jax.grad(lambda n: o.ddpg_bc(n.actor, n.acting_critic, batch, 0.3, reads)[0])(nets)
     for leaf in jax.tree.leaves((grads.critic, grads.oracle_critic)):
         np.testing.assert_array_equal(leaf, 0)
 
@@ -390,12 +394,12 @@ def test_policy_reads_the_clipped_action():
     limit = jnp.tile(jnp.array([1.0, -1.0, 1.0]), (ROWS, 1))
     assert nets.oracle_critic is not None
     q = nets.oracle_critic(batch.observation, limit, batch.actor_goal).min(0).mean()
-    _, metrics = o.ddpg_bc(nets, batch, 0.0)
+    _, metrics = o.ddpg_bc(nets.actor, nets.acting_critic, batch, 0.0)
     np.testing.assert_allclose(metrics["actor_q"], q, rtol=1e-6)
-    for leaf in jax.tree.leaves(jax.grad(lambda n: o.ddpg_bc(n, batch, 0.0)[0])(nets)):
+    for leaf in jax.tree.leaves(jax.grad(lambda n: o.ddpg_bc(n.actor, n.acting_critic, batch, 0.0)[0])(nets)):
         np.testing.assert_array_equal(leaf, 0)
     # Cloning does see the mean itself.
-    _, metrics = o.ddpg_bc(nets, batch, 1.0)
+    _, metrics = o.ddpg_bc(nets.actor, nets.acting_critic, batch, 1.0)
     expected = (0.5 * ((batch.action - bias) ** 2).sum(-1)).mean()
     np.testing.assert_allclose(metrics["actor_bc"], expected, rtol=1e-5)
 
@@ -450,7 +454,7 @@ def test_full_gradient(case):
     if nets.oracle_critic is not None:
         _, pull = jax.vjp(lambda critic: critic(b.observation, b.action, b.value_goal_oracle), nets.oracle_critic)
         assert_trees_close(grads.oracle_critic, pull(jnp.asarray(expected["by_oracle_logit"], jnp.float32))[0])
-    policy = jax.grad(lambda n: o.ddpg_bc(n, batch, method.alpha, method.actor_reads)[0])(nets)
+    policy = jax.grad(lambda n: o.ddpg_bc(n.actor, n.acting_critic, batch, method.alpha, method.actor_reads)[0])(nets)
     assert_trees_close(grads.actor, policy.actor)
 
 

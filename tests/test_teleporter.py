@@ -15,7 +15,8 @@ import pytest
 from finite import GAMMA, draws, fixed_point, teleporter
 from jax import Array
 
-from gtrl.algorithms import GTRL, TRL
+from gtrl.algorithms.gtrl import GTRL
+from gtrl.algorithms.trl import TRL
 from gtrl.data.dataset import Data, Dataset, make_dataset
 from gtrl.data.rotation import Rotation
 from gtrl.networks import Actor, ActorCritic, Spec

@@ -35,6 +35,14 @@ def layer_norm(x: Array, scale: Array, shift: Array, xp: Any) -> Array:
     return normal * scale[..., None, :] + shift[..., None, :]
 
 
+def flow(layers: Sequence[Layer], inputs: Array, x: Array, steps: int, xp: Any) -> Array:
+    """Carry x from t = 0 to 1 along the velocities forward(inputs, x, t), in Euler steps."""
+    for step in range(steps):
+        t = xp.full((*x.shape[:-1], 1), step / steps, xp.float32)
+        x = x + forward(layers, xp.concatenate([inputs, x, t], -1), xp) / steps
+    return x
+
+
 def forward(layers: Sequence[Layer], x: Array, xp: Any) -> Array:
     """Linear, GELU, layer norm for each hidden layer, then linear. The weights' dtype is the precision."""
     x = x.astype(layers[0].weight.dtype)

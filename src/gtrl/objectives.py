@@ -1,9 +1,10 @@
-"""The small formulas of the paper, each in one place, with its equation number.
+"""The small formulas of the paper and of the methods it compares with, each in one place, with its equation number.
 
-Values q are sigmoids of critic logits and lie in (0, 1). Arrays are (ensemble, B) where they come from
-a critic and (B,) where they come from a batch; the latter broadcast.
+Values q are sigmoids of critic logits and lie in (0, 1); values v count steps, downwards from 0. Arrays are
+(ensemble, B) where they come from a critic and (B,) where they come from a batch; the latter broadcast.
 """
 
+from collections.abc import Callable
 from typing import Literal
 
 import jax
@@ -12,9 +13,10 @@ import optax
 from jax import Array
 
 from gtrl.data.goals import Batch
-from gtrl.networks import ActorCritic
+from gtrl.networks import Actor, Critic
 
 Selection = Literal["max", "dc"]
+AWR_CAP = 100.0  # the largest weight of advantage-weighted regression
 TINY = 1e-30  # a sigmoid in float32 can be 0; a ratio of two such must not be NaN
 
 
@@ -23,10 +25,17 @@ def bce(logit: Array, y: Array) -> Array:
     return optax.sigmoid_binary_cross_entropy(logit, y)
 
 
+def asymmetry(x: Array, y: Array, kappa: Array | float) -> Array:
+    """|kappa - 1(x > y)|: kappa where the prediction x does not exceed the target y, 1 - kappa where it does."""
+    return jnp.abs(kappa - (x > y))
+
+
 def expectile(logit: Array, y: Array, kappa: Array | float) -> Array:
     """L_kappa(x, y) = |kappa - 1(x > y)| L(x, y) with x = sigmoid(logit). Equation 2."""
-    over = jax.nn.sigmoid(logit) > y
-    return jnp.abs(kappa - over) * bce(logit, y)
+    return asymmetry(jax.nn.sigmoid(logit), y, kappa) * bce(logit, y)
+
+
+# --- targets ---
 
 
 def base_case(q: Array, same: Array, following: Array, gamma: float) -> Array:
@@ -46,6 +55,26 @@ def one_step(q_next: Array, batch: Batch, gamma: float) -> Array:
     return base_case(gamma * q_next, batch.goal_is_state, batch.goal_is_next, gamma)
 
 
+def n_step(q_ahead: Array, batch: Batch, gamma: float) -> Array:
+    """Equation 6 over n steps: gamma^k where g comes after k of them, gamma^n Q(s_n, a_n, g) elsewhere."""
+    return jnp.where(batch.arrives, gamma**batch.arrival, gamma**batch.ahead_steps * q_ahead)
+
+
+def monte_carlo(batch: Batch, gamma: float) -> Array:
+    """gamma^(j - i), read off the trajectory."""
+    return gamma**batch.goal_offset
+
+
+def countdown(v_next: Array, batch: Batch, gamma: float) -> Array:
+    """0 where g = s, -1 + gamma V(s', g) elsewhere: the one-step target for a reward of -1 until the goal."""
+    return jnp.where(batch.goal_is_state, 0.0, gamma * v_next - 1)
+
+
+def discounted(v: Array, gamma: float) -> Array:
+    """E[gamma^T] of a value that counts steps: V = -(1 - gamma^T) / (1 - gamma)."""
+    return 1 + (1 - gamma) * v
+
+
 def split_expectile(m: Array, subgoal: float, single_step: float) -> Array:
     """kappa: optimistic over sub-goals where m = 1, the mean over outcomes where m = 0. Equation 7."""
     return jnp.where(m, subgoal, single_step)
@@ -55,6 +84,9 @@ def select_target(y_dc: Array, y_td: Array, m: Array, selection: Selection) -> A
     """y_A: the larger of the two where m = 1 (or always the composition, an ablation), y_TD elsewhere. Equation 8."""
     composed = jnp.maximum(y_dc, y_td) if selection == "max" else y_dc
     return jnp.where(m, composed, y_td)
+
+
+# --- weights ---
 
 
 def hindsight_weight(q: Array, y_td: Array, m: Array, clip: float) -> Array:
@@ -72,14 +104,17 @@ def distance_weight(log_q: Array, gamma: float, lambda_: float) -> Array:
     return (1 + log_q / jnp.log(gamma)) ** -lambda_
 
 
-def distill(nets: ActorCritic, batch: Batch, logit: Array) -> Array:
+# --- losses beside the critic's ---
+
+
+def distill(oracle_critic: Critic | None, batch: Batch, logit: Array) -> Array:
     """Fit the oracle critic to the critic's prediction on the same draw, member by member.
 
     0 where there is no oracle critic. Appendix B, implementation details.
     """
-    if nets.oracle_critic is None:
+    if oracle_critic is None:
         return jnp.zeros(())
-    oracle = nets.oracle_critic(batch.observation, batch.action, batch.value_goal_oracle)
+    oracle = oracle_critic(batch.observation, batch.action, batch.value_goal_oracle)
     return bce(oracle, jax.lax.stop_gradient(jax.nn.sigmoid(logit))).mean()
 
 
@@ -89,18 +124,43 @@ def behaviour_cloning(mean: Array, action: Array) -> Array:
 
 
 def ddpg_bc(
-    nets: ActorCritic, batch: Batch, alpha: float, reads: Literal["logit", "value"] = "logit"
+    actor: Actor,
+    critic: Callable[[Array, Array, Array], Array],
+    batch: Batch,
+    alpha: float,
+    reads: Literal["logit", "value"] = "logit",
 ) -> tuple[Array, dict[str, Array]]:
     """Reparameterised gradients with behaviour cloning, to be minimised. Equation 4.
 
     The critic's smaller estimate at the clipped mean action, divided by its own absolute mean so that
     alpha keeps its meaning when the scale moves; no gradient reaches the critic.
     """
-    mean = nets.actor(batch.observation, batch.actor_goal)
-    critic = jax.lax.stop_gradient(nets.acting_critic)
+    mean = actor(batch.observation, batch.actor_goal)
+    critic = jax.lax.stop_gradient(critic)
     q = critic(batch.observation, jnp.clip(mean, -1, 1), batch.actor_goal).min(0)
     if reads == "value":
         q = jax.nn.sigmoid(q)
     ascent = -q.mean() / jax.lax.stop_gradient(jnp.abs(q).mean() + 1e-6)
     cloning = behaviour_cloning(mean, batch.action).mean()
     return ascent + alpha * cloning, {"actor_q": q.mean(), "actor_bc": cloning}
+
+
+def awr_weight(advantage: Array, alpha: float) -> Array:
+    """min(exp(alpha A), 100): the weight of a logged action in advantage-weighted regression."""
+    return jnp.minimum(jnp.exp(alpha * advantage), AWR_CAP)
+
+
+def flow_matching(velocity: Callable[[Array, Array], Array], action: Array, key: Array) -> Array:
+    """Squared error of the velocity at x_t = (1 - t) x_0 + t a against a - x_0; (B,).
+
+    x_0 is standard normal, t uniform on (0, 1).
+    """
+    noise_key, time_key = jax.random.split(key)
+    x_0 = jax.random.normal(noise_key, action.shape)
+    t = jax.random.uniform(time_key, (*action.shape[:-1], 1))
+    return ((velocity((1 - t) * x_0 + t * action, t) - (action - x_0)) ** 2).mean(-1)
+
+
+def total(metrics: dict[str, Array], **losses: Array) -> tuple[Array, dict[str, Array]]:
+    """All losses summed for the one optimiser; each is logged too, as <name>_loss."""
+    return sum(losses.values(), jnp.zeros(())), metrics | {f"{name}_loss": loss for name, loss in losses.items()}

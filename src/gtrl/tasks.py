@@ -22,7 +22,11 @@ SUBGOAL_EXPECTILE = 0.7  # kappa where m = 1
 ONE_STEP_EXPECTILE = 0.5  # kappa where m = 0
 HINDSIGHT_CLIP = 1.0  # c
 VALUE_GOALS: Goals = (0.0, 0.5, 0.5)
-ACTOR_GOALS: Goals = (0.0, 1.0, 0.0)
+TRAJECTORY_GOALS: Goals = (0.0, 1.0, 0.0)
+RANDOM_GOALS: Goals = (0.0, 0.0, 1.0)
+IQL_GOALS: Goals = (0.2, 0.5, 0.3)  # IQL and IVL, as published with OGBench
+IQL_EXPECTILE = 0.9
+ACTOR_GOALS = TRAJECTORY_GOALS
 STITCH_ACTOR_GOALS: Goals = (0.0, 0.5, 0.5)  # the five tasks of the stitch group
 VALIDATION_SHARE = 10  # one validation episode for so many training episodes, at least one
 EPISODES_PER_GOAL = 50
@@ -159,14 +163,37 @@ _TRL = {
 }
 
 
+# alpha by family of task, published with OGBench for goals that are whole states; the oracle goals' own are not public.
+_ALPHA = {
+    #                IVL   IQL    QRL     CRL
+    "pointmaze":    (10.0, 0.003, 0.0003, 0.03),
+    "antmaze":      (10.0, 0.3,   0.003,  0.1),
+    "humanoidmaze": (10.0, 0.1,   0.001,  0.1),
+    "antsoccer":    (10.0, 0.1,   0.003,  0.3),
+    "cube":         (10.0, 1.0,   0.3,    3.0),
+    "scene":        (10.0, 1.0,   0.3,    3.0),
+    "puzzle":       (10.0, 1.0,   0.3,    3.0),
+}  # fmt: skip
+_ALPHA_COLUMN = {"ivl": 0, "iql": 1, "qrl": 2, "crl": 3}
+_GTRL_ALPHA = ("gtrl", "td", "td-n", "mc", "tdp", "coe")  # none is public for the last five: they take GTRL's
+
+# n of TD-n: 25 and 50 are public for large puzzles and humanoid mazes; 25 elsewhere is ours.
+_N = {"humanoidmaze": 50}
+
+
 def defaults(algorithm: str, task: Task) -> dict[str, Any]:
     """The fields in which a method's defaults differ on this task."""
     fields: dict[str, Any] = {"gamma": task.gamma}
-    if algorithm == "gtrl":
-        fields |= {"lambda_": task.lambda_, "alpha": task.alpha, "value_goals": task.value_goals}
-    elif algorithm == "trl":
-        lambda_, alpha = _TRL.get(task.name, (task.lambda_, task.alpha))
-        fields |= {"lambda_": lambda_, "alpha": alpha}
     if algorithm != "bc":  # BC's goals are the future of its own trajectory on every task
         fields["actor_goals"] = task.actor_goals
+    if algorithm in _GTRL_ALPHA:
+        fields["alpha"] = task.alpha
+    if algorithm in _ALPHA_COLUMN:
+        fields["alpha"] = _ALPHA[task.family][_ALPHA_COLUMN[algorithm]]
+    if algorithm == "gtrl":
+        fields |= {"lambda_": task.lambda_, "value_goals": task.value_goals}
+    if algorithm == "trl":
+        fields["lambda_"], fields["alpha"] = _TRL.get(task.name, (task.lambda_, task.alpha))
+    if algorithm == "td-n":
+        fields["n"] = _N.get(task.family, 25)
     return fields

@@ -1,17 +1,36 @@
 """The methods: one file each. `make` gives one with its defaults for a task."""
 
+from importlib import import_module
 from typing import Any
 
 from gtrl.algorithms.base import Algorithm
-from gtrl.algorithms.bc import BC
-from gtrl.algorithms.gtrl import GTRL
-from gtrl.algorithms.trl import TRL
 from gtrl.errors import UnknownNameError
 from gtrl.tasks import Task, defaults
 
-ALGORITHMS: dict[str, type[Algorithm]] = {kind.name: kind for kind in (GTRL, TRL, BC)}
+# One line for each method: its file and its class there, in the order they are shown.
+METHODS = (
+    "gtrl.GTRL",
+    "trl.TRL",
+    "bc.BC",
+    "fbc.FBC",
+    "ivl.IVL",
+    "iql.IQL",
+    "td.TD",
+    "td.TDn",
+    "crl.CRL",
+    "mc.MC",
+    "qrl.QRL",
+    "tdp.TDP",
+    "coe.COE",
+)
 
-__all__ = ["ALGORITHMS", "BC", "GTRL", "TRL", "Algorithm", "find_algorithm", "make"]
+
+def _load(place: str) -> type[Algorithm]:
+    module, kind = place.split(".")
+    return getattr(import_module(f"{__name__}.{module}"), kind)
+
+
+ALGORITHMS: dict[str, type[Algorithm]] = {kind.name: kind for kind in map(_load, METHODS)}
 
 
 def find_algorithm(name: str) -> type[Algorithm]:

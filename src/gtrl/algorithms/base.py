@@ -5,13 +5,14 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, ClassVar, Literal
 
+import jax
 import jax.numpy as jnp
 import tyro
 from jax import Array
 
 from gtrl.data.goals import Batch
 from gtrl.errors import ConfigError
-from gtrl.networks import Actor, Spec
+from gtrl.networks import Actor, ActorCritic, FlowActor, Spec
 from gtrl.tasks import ACTOR_GOALS, HIDDEN, TARGET_RATE, VALUE_GOALS, Goals
 
 Metrics = dict[str, Array]
@@ -34,6 +35,7 @@ class Algorithm(ABC):
     idea: ClassVar[str]  # one line
     reference: ClassVar[str]
     reconstruction: ClassVar[bool] = False  # rebuilt from a sentence rather than from a formula
+    trajectory_goals: ClassVar[bool] = False  # no target for goals off the state's trajectory
 
     gamma: float = 0.99  # discount, and the parameter of geometric goal offsets
     value_goals: Goals = VALUE_GOALS  # (current, trajectory, random)
@@ -52,6 +54,8 @@ class Algorithm(ABC):
                 raise ConfigError(f"{field.name.strip('_')} is {value} and must be a number from 0 up.")
             elif field.name.startswith("kappa") and not 0.5 <= value < 1:
                 raise ConfigError(f"{field.name} is {value} and must lie from 0.5 up to below 1.")
+            elif field.type is int and value < 1:
+                raise ConfigError(f"{field.name} is {value} and must be at least 1.")
         if not 0 < self.gamma < 1:
             raise ConfigError(f"gamma is {self.gamma} and must lie between 0 and 1.")
         for name in ("value_goals", "actor_goals"):
@@ -60,10 +64,18 @@ class Algorithm(ABC):
                 raise ConfigError(
                     f"{name} is {mixture} and must be three probabilities (current, trajectory, random) that sum to 1."
                 )
+        if self.trajectory_goals and tuple(self.value_goals) != (0, 1, 0):
+            reason = "it has no target for goals off the state's trajectory"
+            raise ConfigError(f"value_goals of {self.title} is (0, 1, 0): {reason}.")
         if not self.hidden or min(self.hidden) < 1:
             raise ConfigError(f"hidden is {self.hidden} and must be one or more positive widths.")
         if not 0 < self.target_rate <= 1:
             raise ConfigError(f"target_rate is {self.target_rate} and must lie in (0, 1].")
+
+    @property
+    def lookahead(self) -> int:
+        """How many steps ahead the batch looks."""
+        return 1
 
     @abstractmethod
     def init(self, key: Array, spec: Spec) -> Any:
@@ -78,11 +90,18 @@ class Algorithm(ABC):
     def loss(self, nets: Any, target: Any, batch: Batch, key: Array) -> tuple[Array, Metrics]:
         """The scalar to minimise, all terms summed, and what to log."""
 
-    @abstractmethod
-    def policy(self, nets: Any) -> Actor:
+    def policy(self, nets: Any) -> Actor | FlowActor:
         """The network that becomes `policy.npz`."""
+        return nets.actor
 
     def act(self, nets: Any, observation: Array, goal: Array, key: Array) -> Array:
-        """The action at evaluation: the policy's mean, within -1 to 1."""
-        del key
-        return jnp.clip(self.policy(nets)(observation, goal), -1, 1)
+        """The action at evaluation, within -1 to 1: the mean of a Gaussian policy, a draw from a flow."""
+        policy = self.policy(nets)
+        if isinstance(policy, FlowActor):
+            noise = jax.random.normal(key, (*observation.shape[:-1], policy.action_dim))
+            return jnp.clip(policy(observation, goal, noise), -1, 1)
+        return jnp.clip(policy(observation, goal), -1, 1)
+
+    def value(self, nets: Any, observation: Array, goal: Array) -> Array | None:
+        """V(s, g) for pictures, as E[gamma^T] where the method has one; None for methods without a value."""
+        return nets.value(observation, goal) if isinstance(nets, ActorCritic) else None

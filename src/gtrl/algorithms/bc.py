@@ -5,10 +5,10 @@ from typing import ClassVar
 
 from jax import Array
 
+from gtrl import objectives as o
 from gtrl.algorithms.base import Algorithm, Metrics
 from gtrl.data.goals import Batch
 from gtrl.networks import Actor, Spec
-from gtrl.objectives import behaviour_cloning
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class BC(Algorithm):
 
     def loss(self, nets: Actor, target: None, batch: Batch, key: Array) -> tuple[Array, Metrics]:
         del target, key
-        loss = behaviour_cloning(nets(batch.observation, batch.actor_goal), batch.action).mean()
-        return loss, {"actor_loss": loss}
+        loss = o.behaviour_cloning(nets(batch.observation, batch.actor_goal), batch.action).mean()
+        return o.total({}, actor=loss)
 
     def policy(self, nets: Actor) -> Actor:
         return nets

@@ -10,7 +10,7 @@ from jax import Array
 from gtrl import objectives as o
 from gtrl.algorithms.base import Algorithm, Lambda, Metrics
 from gtrl.data.goals import Batch
-from gtrl.networks import Actor, ActorCritic, Critic, Spec
+from gtrl.networks import ActorCritic, Critic, Spec
 from gtrl.tasks import HINDSIGHT_CLIP, ONE_STEP_EXPECTILE, SUBGOAL_EXPECTILE
 
 
@@ -65,12 +65,9 @@ class GTRL(Algorithm):
         # --- the full objective ---
         logit = nets.critic(s, a, g)
         critic_loss = (h * rho * o.expectile(logit, y_a, kappa)).mean()  # eq. 10
-        distill_loss = o.distill(nets, batch, logit)
-        actor_loss, metrics = o.ddpg_bc(nets, batch, self.alpha, self.actor_reads)  # eq. 4
+        distill_loss = o.distill(nets.oracle_critic, batch, logit)
+        actor_loss, metrics = o.ddpg_bc(nets.actor, nets.acting_critic, batch, self.alpha, self.actor_reads)  # eq. 4
         metrics |= {
-            "critic_loss": critic_loss,
-            "distill_loss": distill_loss,
-            "actor_loss": actor_loss,
             "q": jax.nn.sigmoid(logit).mean(),
             "y_dc": jnp.where(m, y_dc, 0).mean() / jnp.maximum(m.mean(), 1e-6),
             "y_td": y_td.mean(),
@@ -79,7 +76,4 @@ class GTRL(Algorithm):
             "rho": rho.mean(),
             "h_spread": jnp.abs(h - 1).mean(),
         }
-        return critic_loss + distill_loss + actor_loss, metrics
-
-    def policy(self, nets: ActorCritic) -> Actor:
-        return nets.actor
+        return o.total(metrics, critic=critic_loss, distill=distill_loss, actor=actor_loss)

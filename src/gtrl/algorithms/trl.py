@@ -10,9 +10,8 @@ from jax import Array
 from gtrl import objectives as o
 from gtrl.algorithms.base import Algorithm, Lambda, Metrics
 from gtrl.data.goals import Batch
-from gtrl.errors import ConfigError
-from gtrl.networks import Actor, ActorCritic, Critic, Spec
-from gtrl.tasks import SUBGOAL_EXPECTILE, Goals
+from gtrl.networks import ActorCritic, Critic, Spec
+from gtrl.tasks import SUBGOAL_EXPECTILE, TRAJECTORY_GOALS, Goals
 
 
 @dataclass(frozen=True)
@@ -24,19 +23,15 @@ class TRL(Algorithm):
     family: ClassVar = "triangle inequality"
     idea: ClassVar = "composition through a sub-goal of the same trajectory, expectile instead of maximum"
     reference: ClassVar = "Park et al. 2026, Transitive RL"
+    trajectory_goals: ClassVar = True
 
-    value_goals: Goals = (0.0, 1.0, 0.0)
+    value_goals: Goals = TRAJECTORY_GOALS
     lambda_: Lambda = 0.0  # distance weight: exponent of rho
     alpha: float = 0.1  # behaviour cloning coefficient
     kappa: float = SUBGOAL_EXPECTILE
     rho_reads: Literal["critic", "target"] = "critic"  # the paper's Q(s, a, g), or (public code) the target value
     actor_reads: Literal["logit", "value"] = "logit"  # what the actor maximises
     distill: bool = True  # a second critic that reads the task's goal; off where goals are whole states
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if tuple(self.value_goals) != (0, 1, 0):
-            raise ConfigError("value_goals of TRL is (0, 1, 0): it has no target for goals off the state's trajectory.")
 
     def init(self, key: Array, spec: Spec) -> ActorCritic:
         return ActorCritic.init(key, spec, self.hidden, self.distill)
@@ -55,17 +50,7 @@ class TRL(Algorithm):
 
         logit = nets.critic(s, a, g)
         critic_loss = (rho * o.expectile(logit, y_dc, self.kappa)).mean()
-        distill_loss = o.distill(nets, batch, logit)
-        actor_loss, metrics = o.ddpg_bc(nets, batch, self.alpha, self.actor_reads)
-        metrics |= {
-            "critic_loss": critic_loss,
-            "distill_loss": distill_loss,
-            "actor_loss": actor_loss,
-            "q": jax.nn.sigmoid(logit).mean(),
-            "y_dc": y_dc.mean(),
-            "rho": rho.mean(),
-        }
-        return critic_loss + distill_loss + actor_loss, metrics
-
-    def policy(self, nets: ActorCritic) -> Actor:
-        return nets.actor
+        distill_loss = o.distill(nets.oracle_critic, batch, logit)
+        actor_loss, metrics = o.ddpg_bc(nets.actor, nets.acting_critic, batch, self.alpha, self.actor_reads)
+        metrics |= {"q": jax.nn.sigmoid(logit).mean(), "y_dc": y_dc.mean(), "rho": rho.mean()}
+        return o.total(metrics, critic=critic_loss, distill=distill_loss, actor=actor_loss)

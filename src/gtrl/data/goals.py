@@ -37,6 +37,11 @@ class Batch(NamedTuple):
     subgoal_is_next: Array  # bool, w = s_{i+1}
     goal_is_subgoal: Array  # bool, g = w
     goal_is_after_subgoal: Array  # bool, g = s_{k+1}
+    ahead_observation: Array  # s_{i+n}, or the trajectory's last state where that comes sooner
+    ahead_action: Array  # the action logged there
+    ahead_steps: Array  # how many steps ahead that is, 1 to n
+    arrives: Array  # bool, g is among s_i, ..., s_{i+n} of this trajectory
+    arrival: Array  # after how many steps it first is; only meaningful where it arrives
 
 
 # Random words are drawn in blocks and turned into numbers here: XLA compiles each use of the generator anew.
@@ -83,8 +88,12 @@ def sample_batch(
     actor_goals: Goals,
     value_geometric: bool = True,
     actor_geometric: bool = False,
+    lookahead: int = 1,
 ) -> Batch:
-    """Draw a batch. Pure and jittable; `dataset` is an argument, never a constant of the program."""
+    """Draw a batch. Pure and jittable; `dataset` is an argument, never a constant of the program.
+
+    `lookahead` is n of the fields that look n steps ahead.
+    """
     key, value_key, actor_key = jax.random.split(key, 3)
     pick, between = jax.random.bits(key, (2, size))
     rows = dataset.observations.shape[0]
@@ -96,6 +105,9 @@ def sample_batch(
     k = i + below(between, jnp.where(decomposable, j - i, 1))
 
     state = dataset.identity
+    steps = jnp.arange(lookahead + 1)
+    passed = (i[:, None] + steps <= end[:, None]) & (state[jnp.minimum(i[:, None] + steps, rows - 1)] == state[j, None])
+    ahead = jnp.minimum(i + lookahead, end)
     return Batch(
         observation=dataset.observations[i],
         action=dataset.actions[i],
@@ -115,4 +127,9 @@ def sample_batch(
         subgoal_is_next=state[k] == state[i + 1],
         goal_is_subgoal=state[j] == state[k],
         goal_is_after_subgoal=state[j] == state[k + 1],
+        ahead_observation=dataset.observations[ahead],
+        ahead_action=dataset.actions[ahead],
+        ahead_steps=ahead - i,
+        arrives=passed.any(-1),
+        arrival=passed.argmax(-1),
     )

@@ -12,34 +12,58 @@ from gtrl.errors import RunError
 from gtrl.npz import read_npz, write_npz
 
 FORMAT = 1
+KINDS = ("gaussian", "flow")
 # Policies are always evaluated in blocks of so many rows: linear algebra libraries choose their kernels by
 # shape, so only a fixed shape makes a row's bits independent of how many others stand beside it.
 ROWS = 16
 
 
 class Policy:
-    """(observation, goal) to action, for one state or for a batch of them."""
+    """(observation, goal) to action, for one state or for a batch of them.
 
-    def __init__(self, layers: Sequence[mlp.Layer], header: dict[str, Any]) -> None:
+    A Gaussian policy gives its mean. A flow carries noise to an action: give the noise to decide the action, else it is
+    drawn from the policy's own generator, which `seed` starts.
+    """
+
+    def __init__(self, layers: Sequence[mlp.Layer], header: dict[str, Any], seed: int = 0) -> None:
         self.layers = [mlp.Layer(*(None if a is None else a.astype(np.float32) for a in layer)) for layer in layers]
         self.header = header
+        self.random = np.random.default_rng(seed)
 
-    def __call__(self, observation: Any, goal: Any) -> np.ndarray:
-        observation, goal = np.asarray(observation, np.float32), np.asarray(goal, np.float32)
-        for name, array in (("observation", observation), ("goal", goal)):
-            expected = self.header[f"{name}_dim"]
-            if array.shape[-1:] != (expected,):
-                raise RunError(f"this policy takes a {name} of {expected} numbers, not of shape {array.shape}.")
-        shape = np.broadcast_shapes(observation.shape[:-1], goal.shape[:-1])
-        columns = [np.broadcast_to(a, (*shape, a.shape[-1])).reshape(-1, a.shape[-1]) for a in (observation, goal)]
+    @property
+    def noise_dim(self) -> int:
+        """How many numbers of noise an action takes; 0 for a policy that is not random."""
+        return self.header["action_dim"] if self.header["kind"] == "flow" else 0
+
+    def __call__(self, observation: Any, goal: Any, noise: Any = None) -> np.ndarray:
+        arrays = [self._checked("observation", observation), self._checked("goal", goal)]
+        if self.noise_dim:
+            shape = np.broadcast_shapes(*(array.shape[:-1] for array in arrays))
+            drawn = self.random.standard_normal((*shape, self.noise_dim)) if noise is None else noise
+            arrays.append(self._checked("noise", drawn))
+        shape = np.broadcast_shapes(*(array.shape[:-1] for array in arrays))
+        columns = [np.broadcast_to(array, (*shape, array.shape[-1])).reshape(-1, array.shape[-1]) for array in arrays]
         inputs = np.concatenate(columns, -1)
         count = len(inputs)
         padded = np.zeros((-(-count // ROWS) * ROWS, inputs.shape[-1]), np.float32)
         padded[:count] = inputs
         action = np.zeros((len(padded), self.header["action_dim"]), np.float32)
         for start in range(0, len(padded), ROWS):
-            action[start : start + ROWS] = mlp.forward(self.layers, padded[start : start + ROWS], np)
+            action[start : start + ROWS] = self._act(padded[start : start + ROWS])
         return np.clip(action[:count], -1, 1).reshape(*shape, self.header["action_dim"])
+
+    def _checked(self, name: str, given: Any) -> np.ndarray:
+        array = np.asarray(given, np.float32)
+        expected = self.noise_dim if name == "noise" else self.header[f"{name}_dim"]
+        if array.shape[-1:] != (expected,):
+            raise RunError(f"this policy takes a {name} of {expected} numbers, not of shape {array.shape}.")
+        return array
+
+    def _act(self, rows: np.ndarray) -> np.ndarray:
+        if not self.noise_dim:
+            return mlp.forward(self.layers, rows, np)
+        inputs, noise = np.split(rows, [rows.shape[-1] - self.noise_dim], -1)
+        return mlp.flow(self.layers, inputs, noise, self.header["flow_steps"], np)
 
 
 def save_policy(path: Path, layers: Sequence[mlp.Layer], header: dict[str, Any], dtype: str = "float32") -> None:
@@ -54,8 +78,11 @@ def save_policy(path: Path, layers: Sequence[mlp.Layer], header: dict[str, Any],
     write_npz(path, {"header": np.array(text), **arrays}, compress=False)
 
 
-def load_policy(path: str | Path) -> Policy:
-    """The policy in a file, as a callable (observation, goal) to action. Needs NumPy alone."""
+def load_policy(path: str | Path, seed: int = 0) -> Policy:
+    """The policy in a file, as a callable (observation, goal) to action. Needs NumPy alone.
+
+    `seed` starts the noise of a policy that acts at random (a flow).
+    """
     path = Path(path).expanduser()
     arrays = read_npz(path, RunError)
     try:
@@ -64,6 +91,10 @@ def load_policy(path: str | Path) -> Policy:
         raise RunError(f"{path} is not a policy file: it has no readable header.") from error
     if header.get("format") != FORMAT:
         raise RunError(f"{path} has policy format {header.get('format')}; this version reads format {FORMAT}.")
+    if header.get("kind") not in KINDS:
+        raise RunError(
+            f"{path} holds a policy of kind '{header.get('kind')}'; this version knows {' and '.join(KINDS)}."
+        )
     names = mlp.Layer._fields
     layers = [mlp.Layer(*(arrays.get(f"{name}{depth}") for name in names)) for depth in range(header["layers"])]
-    return Policy(layers, header)
+    return Policy(layers, header, seed)

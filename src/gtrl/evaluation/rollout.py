@@ -25,6 +25,10 @@ class Episode:
         """The same for every policy, so that methods and seeds meet the same starts and the same luck."""
         return np.random.SeedSequence([base, self.goal, self.number])
 
+    def noise(self, base: int) -> np.random.Generator:
+        """The noise of a policy that acts at random: a stream of its own, so that it does not disturb the luck."""
+        return np.random.default_rng([base, self.goal, self.number, 1])
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -66,6 +70,7 @@ class _Slot:
         self.goal = np.asarray(info["goal"], np.float32)
         self.path = [self._position()] if self.recording else []
         self.length = 0
+        self.noise = episode.noise(job.base_seed)
 
     def _position(self) -> np.ndarray:
         return np.array(self.env.env.unwrapped.data.qpos[:2])
@@ -88,7 +93,9 @@ def run_episodes(policy: Policy, job: Job) -> list[Outcome]:
     slots = [_Slot(_environment(job.task, slot), episode, job) for slot, episode in enumerate(first)]
     outcomes = []
     while slots:
-        actions = policy(np.stack([slot.observation for slot in slots]), np.stack([slot.goal for slot in slots]))
+        noise = [slot.noise.standard_normal(policy.noise_dim) for slot in slots]
+        columns = [slot.observation for slot in slots], [slot.goal for slot in slots], noise
+        actions = policy(*map(np.stack, columns))
         following = []
         for slot, action in zip(slots, actions, strict=True):
             outcome = slot.step(action)

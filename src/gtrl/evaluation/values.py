@@ -44,9 +44,7 @@ def write_values(run: Run, task: Task, step: int) -> None:
 
     from gtrl.training.run import load_state
 
-    _, nets = load_state(run, step)
-    if not hasattr(nets, "value"):
-        return
+    algorithm, nets = load_state(run, step)
     env = make_environment(task)
     maze = env.unwrapped
     points = free_points(maze.maze_map, maze._maze_unit, maze._offset_x)
@@ -56,8 +54,11 @@ def write_values(run: Run, task: Task, step: int) -> None:
     free = ~np.isnan(points[..., 0])
     states = np.repeat(template[None], free.sum(), 0)
     states[:, :2] = points[free]
-    value = jax.jit(jax.vmap(lambda nets, states, goals: nets.value(states, goals), (0, None, None)))
+    value = jax.jit(jax.vmap(algorithm.value, (0, None, None)))
     values = np.full((len(run.seeds), GOALS_PER_TASK, *free.shape), np.nan, np.float32)
     for index, goal in enumerate(goals):
-        values[:, index, free] = value(nets, states, np.repeat(goal[None], len(states), 0))
+        found = value(nets, states, np.repeat(goal[None], len(states), 0))
+        if found is None:
+            return
+        values[:, index, free] = found
     write_npz(run.path / "values.npz", {"step": step, "points": points, "values": values, **layout})

@@ -92,6 +92,7 @@ def draw(algorithm: Algorithm, key: Array, dataset: Dataset, size: int) -> Batch
         value_geometric=algorithm.value_geometric,
         actor_goals=algorithm.actor_goals,
         actor_geometric=algorithm.actor_geometric,
+        lookahead=algorithm.lookahead,
     )
 
 

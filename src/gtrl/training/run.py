@@ -183,7 +183,7 @@ def save_policies(
     for index, seed in enumerate(seeds):
         layers = jax.tree.map(lambda leaf, index=index: leaf[index], actors.layers)
         header = {
-            "kind": "gaussian",
+            **actors.header,
             "algorithm": algorithm.name,
             "task": task.name if task else None,
             "goal": "oracle" if task else "state" if spec.goal_dim == spec.observation_dim else "own",

@@ -1,0 +1,86 @@
+"""COE: the transitive update through a sub-goal that a generator proposes."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from gtrl import objectives as o
+from gtrl.algorithms.base import Algorithm, Metrics
+from gtrl.data.goals import Batch
+from gtrl.networks import ActorCritic, Critic, Network, Spec, init_mlp
+
+
+class Generator(eqx.Module):
+    """(s, a, g) to a sub-goal and the action there; it starts halfway between state and goal."""
+
+    network: Network
+
+    def __call__(self, s: Array, a: Array, g: Array) -> tuple[Array, Array]:
+        change, action = jnp.split(self.network(s, a, g), [s.shape[-1]], -1)
+        return (s + g) / 2 + change, jnp.tanh(action)
+
+
+class Nets(ActorCritic):
+    """What GTRL trains, and the generator."""
+
+    generator: Generator
+
+
+@dataclass(frozen=True)
+class COE(Algorithm):
+    """Equation 3 with the maximum left to a network. A reconstruction.
+
+    From the one sentence on COE in the paper's appendix on baselines: a second network, trained beside the critic,
+    proposes the sub-goal. Ours: it reads (s, a, g) and proposes the action at the sub-goal too, for equation 3
+    maximises over both; it climbs the log of the composition through the critic's smaller estimate, and is held to the
+    sub-goal logged between state and goal, where there is one, as the policy is held to logged actions (`anchor`);
+    goals (`value_goals`) and base cases are those of our TDP.
+    """
+
+    name: ClassVar = "coe"
+    title: ClassVar = "COE"
+    family: ClassVar = "triangle inequality"
+    idea: ClassVar = "composition through a sub-goal that a second network proposes"
+    reference: ClassVar = "Piekos et al. 2023"
+    reconstruction: ClassVar = True
+
+    alpha: float = 0.1  # behaviour cloning coefficient
+    anchor: float = 0.1  # how strongly proposals are held to logged sub-goals
+    distill: bool = True  # a second critic that reads the task's goal; off where goals are whole states
+
+    def init(self, key: Array, spec: Spec) -> Nets:
+        key, generator_key = jax.random.split(key)
+        nets = ActorCritic.init(key, spec, self.hidden, self.distill)
+        outputs = spec.observation_dim + spec.action_dim
+        layers = init_mlp(generator_key, (outputs + spec.observation_dim, *self.hidden, outputs), last_scale=0.01)
+        return Nets(nets.critic, nets.oracle_critic, nets.actor, Generator(Network(layers)))
+
+    def targets(self, nets: Nets) -> Critic:
+        return nets.critic
+
+    def loss(self, nets: Nets, target: Critic, batch: Batch, key: Array) -> tuple[Array, Metrics]:
+        del key
+        s, a, g = batch.observation, batch.action, batch.value_goal
+        w, a_w = nets.generator(s, a, g)
+
+        # --- critic: the composition through the proposal ---
+        proposal = jax.lax.stop_gradient((w, a_w))
+        first, second = target.many((s, a, proposal[0]), (*proposal, g))
+        composed = jax.nn.sigmoid(first) * jax.nn.sigmoid(second)
+        y = o.base_case(composed, batch.goal_is_state, batch.goal_is_next, self.gamma)
+        logit = nets.critic(s, a, g)
+
+        # --- generator: up the composition, near the data ---
+        first, second = jax.lax.stop_gradient(nets.critic).many((s, a, w), (w, a_w, g))
+        ascent = -(jax.nn.log_sigmoid(first) + jax.nn.log_sigmoid(second)).min(0).mean()
+        distance = o.behaviour_cloning(w, batch.subgoal) + o.behaviour_cloning(a_w, batch.subgoal_action)
+        held = jnp.where(batch.decomposable, distance, 0.0).mean()
+
+        actor_loss, metrics = o.ddpg_bc(nets.actor, nets.acting_critic, batch, self.alpha)
+        metrics |= {"q": jax.nn.sigmoid(logit).mean(), "y_dc": y.mean(), "proposal_distance": held}
+        losses = {"critic": o.bce(logit, y).mean(), "distill": o.distill(nets.oracle_critic, batch, logit)}
+        return o.total(metrics, **losses, generator=ascent + self.anchor * held, actor=actor_loss)

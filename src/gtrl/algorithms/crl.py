@@ -1,0 +1,55 @@
+"""CRL: tell the goal a trajectory reached from goals of other trajectories."""
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from gtrl import objectives as o
+from gtrl.algorithms.base import Algorithm, Metrics
+from gtrl.data.goals import Batch
+from gtrl.networks import Actor, Bilinear, Spec, at_policy
+from gtrl.tasks import TRAJECTORY_GOALS, Goals
+
+
+class Nets(NamedTuple):
+    """Two inner products that score goals, and the policy."""
+
+    critic: Bilinear
+    actor: Actor
+
+
+@dataclass(frozen=True)
+class CRL(Algorithm):
+    """Contrastive RL. The logit tends to log p(g | s, a) / p(g), less the log of the number of negatives."""
+
+    name: ClassVar = "crl"
+    title: ClassVar = "CRL"
+    family: ClassVar = "Monte Carlo"
+    idea: ClassVar = "tell the goal that was reached from the other goals of the batch"
+    reference: ClassVar = "Eysenbach et al. 2022, Contrastive RL"
+    trajectory_goals: ClassVar = True
+
+    value_goals: Goals = TRAJECTORY_GOALS
+    alpha: float = 0.1  # behaviour cloning coefficient
+    latent: int = 512  # d, the width of phi and psi
+
+    def init(self, key: Array, spec: Spec) -> Nets:
+        critic_key, actor_key = jax.random.split(key)
+        critic = Bilinear.init(critic_key, spec, self.hidden, self.latent)
+        return Nets(critic, Actor.init(actor_key, spec, self.hidden))
+
+    def loss(self, nets: Nets, target: None, batch: Batch, key: Array) -> tuple[Array, Metrics]:
+        del target, key
+        logits = nets.critic.contrast(batch.observation, batch.action, batch.value_goal_oracle)
+        reached = jnp.eye(logits.shape[-1])  # row i's own goal stands in column i
+        critic_loss = o.bce(logits, reached).mean()
+        actor_loss, metrics = o.ddpg_bc(nets.actor, nets.critic, batch, self.alpha)
+        metrics |= {"recognised": (logits.argmax(-1) == jnp.arange(logits.shape[-1])).mean()}
+        return o.total(metrics, critic=critic_loss, actor=actor_loss)
+
+    def value(self, nets: Nets, observation: Array, goal: Array) -> Array:
+        """How likely the goal is the one that was reached, among the goals of a batch."""
+        return jax.nn.sigmoid(at_policy(nets.actor, nets.critic, observation, goal))

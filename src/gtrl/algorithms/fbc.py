@@ -1,0 +1,39 @@
+"""FBC: behaviour cloning with a flow, which can hold several modes."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from jax import Array
+
+from gtrl import objectives as o
+from gtrl.algorithms.base import Algorithm, Metrics
+from gtrl.data.goals import Batch
+from gtrl.networks import FlowActor, Spec
+
+
+@dataclass(frozen=True)
+class FBC(Algorithm):
+    """Flow matching: a velocity field that carries noise to the logged actions, followed in Euler steps to act.
+
+    Goals are geometric, as in the public code.
+    """
+
+    name: ClassVar = "fbc"
+    title: ClassVar = "FBC"
+    family: ClassVar = "behavioural cloning"
+    idea: ClassVar = "imitate with a flow from noise to actions, which can hold several modes"
+    reference: ClassVar = "Park et al. 2025, OGBench; Lipman et al. 2023, Flow Matching"
+
+    actor_geometric: bool = True
+    flow_steps: int = 10  # Euler steps from noise to action
+
+    def init(self, key: Array, spec: Spec) -> FlowActor:
+        return FlowActor.init(key, spec, self.hidden, self.flow_steps)
+
+    def loss(self, nets: FlowActor, target: None, batch: Batch, key: Array) -> tuple[Array, Metrics]:
+        del target
+        velocity = lambda x, t: nets.velocity(batch.observation, batch.actor_goal, x, t)  # noqa: E731
+        return o.total({}, actor=o.flow_matching(velocity, batch.action, key).mean())
+
+    def policy(self, nets: FlowActor) -> FlowActor:
+        return nets

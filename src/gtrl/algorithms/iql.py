@@ -1,0 +1,62 @@
+"""IQL: the maximum over actions as an expectile of the critic at logged actions."""
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import jax
+from jax import Array
+
+from gtrl import objectives as o
+from gtrl.algorithms.base import Algorithm, Metrics
+from gtrl.data.goals import Batch
+from gtrl.networks import Actor, Critic, Spec, at_policy
+from gtrl.tasks import IQL_EXPECTILE, IQL_GOALS, Goals
+
+
+class Nets(NamedTuple):
+    """Q and V count steps: 0 at the goal, -1 one step before."""
+
+    critic: Critic
+    v: Critic
+    actor: Actor
+
+
+@dataclass(frozen=True)
+class IQL(Algorithm):
+    """Implicit Q-learning. V is an expectile over actions, Q a mean over outcomes: luck is not mistaken for skill."""
+
+    name: ClassVar = "iql"
+    title: ClassVar = "IQL"
+    family: ClassVar = "temporal difference"
+    idea: ClassVar = "an expectile over logged actions in place of the maximum, a mean over outcomes"
+    reference: ClassVar = "Kostrikov et al. 2022, IQL"
+
+    value_goals: Goals = IQL_GOALS
+    alpha: float = 0.3  # behaviour cloning coefficient
+    kappa: float = IQL_EXPECTILE
+
+    def init(self, key: Array, spec: Spec) -> Nets:
+        critic_key, v_key, actor_key = jax.random.split(key, 3)
+        inputs = spec.observation_dim + spec.goal_dim
+        critic = Critic.init(critic_key, inputs + spec.action_dim, self.hidden)
+        return Nets(
+            critic, Critic.init(v_key, inputs, self.hidden, members=1), Actor.init(actor_key, spec, self.hidden)
+        )
+
+    def targets(self, nets: Nets) -> Critic:
+        return nets.critic
+
+    def loss(self, nets: Nets, target: Critic, batch: Batch, key: Array) -> tuple[Array, Metrics]:
+        del key
+        s, a, g = batch.observation, batch.action, batch.value_goal_oracle
+        v, v_next = nets.v.many((s, g), (batch.next_observation, g))
+        q_bar = target(s, a, g).min(0)
+        value_loss = (o.asymmetry(v, q_bar, self.kappa) * (q_bar - v) ** 2).mean()
+        q = nets.critic(s, a, g)
+        y = o.countdown(jax.lax.stop_gradient(v_next), batch, self.gamma)
+        critic_loss = ((y - q) ** 2).mean()
+        actor_loss, metrics = o.ddpg_bc(nets.actor, nets.critic, batch, self.alpha)
+        return o.total(metrics | {"q": q.mean(), "v": v.mean()}, critic=critic_loss, value=value_loss, actor=actor_loss)
+
+    def value(self, nets: Nets, observation: Array, goal: Array) -> Array:
+        return o.discounted(at_policy(nets.actor, nets.critic, observation, goal), self.gamma)

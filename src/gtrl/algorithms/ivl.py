@@ -1,0 +1,65 @@
+"""IVL: a state value by expectile regression, and advantage-weighted cloning."""
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import jax
+from jax import Array
+
+from gtrl import objectives as o
+from gtrl.algorithms.base import Algorithm, Metrics
+from gtrl.data.goals import Batch
+from gtrl.networks import Actor, Critic, Spec
+from gtrl.tasks import IQL_EXPECTILE, IQL_GOALS, Goals
+
+
+class Nets(NamedTuple):
+    """V counts steps: 0 at the goal, -1 one step before."""
+
+    v: Critic
+    actor: Actor
+
+
+@dataclass(frozen=True)
+class IVL(Algorithm):
+    """Implicit V-learning. The expectile runs over actions and outcomes alike, so it is optimistic about luck."""
+
+    name: ClassVar = "ivl"
+    title: ClassVar = "IVL"
+    family: ClassVar = "temporal difference"
+    idea: ClassVar = "expectile regression of a state value, then advantage-weighted cloning"
+    reference: ClassVar = "Park et al. 2023, HIQL; Kostrikov et al. 2022, IQL"
+
+    value_goals: Goals = IQL_GOALS
+    alpha: float = 10.0  # inverse temperature of the advantage
+    kappa: float = IQL_EXPECTILE
+
+    def init(self, key: Array, spec: Spec) -> Nets:
+        v_key, actor_key = jax.random.split(key)
+        v = Critic.init(v_key, spec.observation_dim + spec.goal_dim, self.hidden)
+        return Nets(v, Actor.init(actor_key, spec, self.hidden))
+
+    def targets(self, nets: Nets) -> Critic:
+        return nets.v
+
+    def loss(self, nets: Nets, target: Critic, batch: Batch, key: Array) -> tuple[Array, Metrics]:
+        del key
+        s, following, g = batch.observation, batch.next_observation, batch.value_goal_oracle
+
+        # --- value: each member has its own target; all take the side of the expectile from the target networks ---
+        v_next, v_now = target.many((following, g), (s, g))
+        y = o.countdown(v_next, batch, self.gamma)
+        side = o.asymmetry(v_now.mean(0), o.countdown(v_next.min(0), batch, self.gamma), self.kappa)
+        v = nets.v(s, g)
+        value_loss = (side * (y - v) ** 2).mean()
+
+        # --- policy: a step towards the goal counts more ---
+        g = batch.actor_goal
+        v_next, v_now = jax.lax.stop_gradient(nets.v).many((following, g), (s, g))
+        weight = o.awr_weight((v_next - v_now).mean(0), self.alpha)
+        cloning = o.behaviour_cloning(nets.actor(s, g), batch.action)
+        metrics = {"v": v.mean(), "awr_weight": weight.mean(), "actor_bc": cloning.mean()}
+        return o.total(metrics, value=value_loss, actor=(weight * cloning).mean())
+
+    def value(self, nets: Nets, observation: Array, goal: Array) -> Array:
+        return o.discounted(nets.v(observation, goal).mean(0), self.gamma)

@@ -1,0 +1,38 @@
+"""MC: the discount to the goal, read off the trajectory."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax
+from jax import Array
+
+from gtrl import objectives as o
+from gtrl.algorithms.base import Algorithm, Metrics
+from gtrl.data.goals import Batch
+from gtrl.networks import ActorCritic, Spec
+from gtrl.tasks import TRAJECTORY_GOALS, Goals
+
+
+@dataclass(frozen=True)
+class MC(Algorithm):
+    """Monte Carlo regression. It only ever sees goals that were reached, so it lies above the behaviour's value."""
+
+    name: ClassVar = "mc"
+    title: ClassVar = "MC"
+    family: ClassVar = "Monte Carlo"
+    idea: ClassVar = "regress on gamma to the number of steps the trajectory took"
+    reference: ClassVar = "Tian et al. 2021; Shah et al. 2021"
+    trajectory_goals: ClassVar = True
+
+    value_goals: Goals = TRAJECTORY_GOALS
+    alpha: float = 0.1  # behaviour cloning coefficient
+
+    def init(self, key: Array, spec: Spec) -> ActorCritic:
+        return ActorCritic.init(key, spec, self.hidden)
+
+    def loss(self, nets: ActorCritic, target: None, batch: Batch, key: Array) -> tuple[Array, Metrics]:
+        del target, key
+        logit = nets.critic(batch.observation, batch.action, batch.value_goal_oracle)
+        critic_loss = o.bce(logit, o.monte_carlo(batch, self.gamma)).mean()
+        actor_loss, metrics = o.ddpg_bc(nets.actor, nets.critic, batch, self.alpha)
+        return o.total(metrics | {"q": jax.nn.sigmoid(logit).mean()}, critic=critic_loss, actor=actor_loss)

@@ -1,0 +1,101 @@
+"""QRL: the largest distance between states that keeps every logged step at most one long."""
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from gtrl import objectives as o
+from gtrl.algorithms.base import Algorithm, Metrics
+from gtrl.data.goals import Batch
+from gtrl.errors import ConfigError
+from gtrl.networks import Actor, Network, Quasimetric, Spec, init_mlp
+from gtrl.tasks import RANDOM_GOALS, Goals
+
+
+class Model(eqx.Module):
+    """Distances between states, how actions move an embedding, and the distance to the task's goal."""
+
+    quasimetric: Quasimetric
+    dynamics: Network  # (phi(s), a) to the change of phi
+    head: Network  # (phi(s), task's goal) to the distance
+
+    def __call__(self, observation: Array, action: Array, goal: Array) -> Array:
+        """What the policy maximises: minus the distance to the goal from where the action leads; (1, B)."""
+        phi = self.quasimetric.phi(observation)
+        return -self.head(phi + self.dynamics(phi, action), goal)[None, :, 0]
+
+
+class Nets(NamedTuple):
+    """Distances, the multiplier of their constraint, and the policy."""
+
+    model: Model
+    dual: Array  # log of the multiplier
+    actor: Actor
+
+
+@dataclass(frozen=True)
+class QRL(Algorithm):
+    """Quasimetric RL: the triangle inequality is built into the network; goals are whole states from anywhere.
+
+    The task's goal is a slice of a state, which phi cannot embed: a head is fitted to the distance, as the other
+    composing methods distil a critic.
+    """
+
+    name: ClassVar = "qrl"
+    title: ClassVar = "QRL"
+    family: ClassVar = "triangle inequality"
+    idea: ClassVar = "push all states apart while every logged step stays one long, in a quasimetric"
+    reference: ClassVar = "Wang et al. 2023, Quasimetric RL; Wang and Isola 2022, IQE"
+
+    value_goals: Goals = RANDOM_GOALS
+    alpha: float = 0.003  # behaviour cloning coefficient
+    slack: float = 0.05  # mean squared excess of a step's length that the multiplier tolerates
+    latent: int = 512  # the width of phi
+    component: int = 8  # numbers in each of its components
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.latent % self.component:
+            raise ConfigError(f"latent is {self.latent} and must be a multiple of component, {self.component}.")
+
+    def init(self, key: Array, spec: Spec) -> Nets:
+        phi_key, dynamics_key, head_key, actor_key = jax.random.split(key, 4)
+        phi = Quasimetric.init(phi_key, spec.observation_dim, self.hidden, self.latent, self.component)
+        dynamics = Network(init_mlp(dynamics_key, (self.latent + spec.action_dim, *self.hidden, self.latent)))
+        head = Network(init_mlp(head_key, (self.latent + spec.goal_dim, *self.hidden, 1)))
+        return Nets(Model(phi, dynamics, head), jnp.zeros(()), Actor.init(actor_key, spec, self.hidden))
+
+    def loss(self, nets: Nets, target: None, batch: Batch, key: Array) -> tuple[Array, Metrics]:
+        del target, key
+        distance = nets.model.quasimetric.distance
+        states = jnp.concatenate([batch.observation, batch.next_observation, batch.value_goal])
+        phi, phi_next, phi_goal = jnp.split(nets.model.quasimetric.phi(states), 3)
+
+        # --- distances: as large as steps of length one allow ---
+        to_goal, step = distance(phi, phi_goal), distance(phi, phi_next)
+        spread = 100 * jax.nn.softplus(5 - to_goal / 100).mean()
+        excess = (jax.nn.relu(step - 1) ** 2).mean()
+        multiplier = jnp.exp(nets.dual.astype(jnp.float32))
+        value_loss = spread + jax.lax.stop_gradient(multiplier) * excess
+        dual_loss = multiplier * (self.slack - jax.lax.stop_gradient(excess))
+
+        # --- dynamics: the predicted embedding, near the next one both ways ---
+        predicted = phi + nets.model.dynamics(phi, batch.action)
+        dynamics_loss = (distance(phi_next, predicted) + distance(predicted, phi_next)).mean() / 2
+
+        # --- the distance to the task's goal, and the policy through the dynamics ---
+        head = nets.model.head(jax.lax.stop_gradient(phi), batch.value_goal_oracle)[:, 0]
+        distill_loss = ((head - jax.lax.stop_gradient(to_goal)) ** 2).mean()
+        actor_loss, metrics = o.ddpg_bc(nets.actor, nets.model, batch, self.alpha)
+        metrics |= {"distance": to_goal.mean(), "step_length": step.mean(), "multiplier": multiplier}
+        return o.total(
+            metrics, value=value_loss, dual=dual_loss, dynamics=dynamics_loss, distill=distill_loss, actor=actor_loss
+        )
+
+    def value(self, nets: Nets, observation: Array, goal: Array) -> Array:
+        distance = nets.model.head(nets.model.quasimetric.phi(observation), goal)[:, 0]
+        return self.gamma ** jax.nn.relu(distance)

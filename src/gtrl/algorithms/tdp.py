@@ -1,0 +1,60 @@
+"""TDP: the transitive update with a hard maximum over sub-goals drawn from the data."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from gtrl import objectives as o
+from gtrl.algorithms.base import Algorithm, Metrics
+from gtrl.data.goals import Batch
+from gtrl.networks import ActorCritic, Critic, Spec
+
+
+@dataclass(frozen=True)
+class TDP(Algorithm):
+    """Equation 3 as it stands, searching for the sub-goal. A reconstruction.
+
+    From the one sentence on TDP in the paper's appendix on baselines: equation 3, its maximum a hard one over
+    candidates from the dataset. Ours: how many there are (`candidates`); that they are logged states with their logged
+    actions (the transitions of other rows of the batch, which are uniform over the data); the goals (`value_goals`, as
+    GTRL has them); base cases where the goal is the state or the next one, and no others; the mean of the targets.
+    """
+
+    name: ClassVar = "tdp"
+    title: ClassVar = "TDP"
+    family: ClassVar = "triangle inequality"
+    idea: ClassVar = "composition through the best of some sub-goals drawn from the data"
+    reference: ClassVar = "Kaelbling 1993; Dhiman et al. 2018; Jurgenson et al. 2020"
+    reconstruction: ClassVar = True
+
+    alpha: float = 0.1  # behaviour cloning coefficient
+    candidates: int = 8  # sub-goals that are searched
+    distill: bool = True  # a second critic that reads the task's goal; off where goals are whole states
+
+    def init(self, key: Array, spec: Spec) -> ActorCritic:
+        return ActorCritic.init(key, spec, self.hidden, self.distill)
+
+    def targets(self, nets: ActorCritic) -> Critic:
+        return nets.critic
+
+    def loss(self, nets: ActorCritic, target: Critic, batch: Batch, key: Array) -> tuple[Array, Metrics]:
+        del key
+        s, a, g = batch.observation, batch.action, batch.value_goal
+        y = o.base_case(self._best(target, s, a, g), batch.goal_is_state, batch.goal_is_next, self.gamma)
+        logit = nets.critic(s, a, g)
+        actor_loss, metrics = o.ddpg_bc(nets.actor, nets.acting_critic, batch, self.alpha)
+        metrics |= {"q": jax.nn.sigmoid(logit).mean(), "y_dc": y.mean()}
+        distill_loss = o.distill(nets.oracle_critic, batch, logit)
+        return o.total(metrics, critic=o.bce(logit, y).mean(), distill=distill_loss, actor=actor_loss)
+
+    def _best(self, target: Critic, s: Array, a: Array, g: Array) -> Array:
+        """Max over w of Q(s, a, w) Q(w, a_w, g); the candidates of a row are the rows after it."""
+        rows = jnp.arange(len(s))
+        others = (rows + 1 + jnp.arange(self.candidates)[:, None]) % len(s)
+        own, other = jnp.broadcast_to(rows, others.shape).ravel(), others.ravel()
+        first, second = target.many((s[own], a[own], s[other]), (s[other], a[other], g[own]))
+        product = jax.nn.sigmoid(first) * jax.nn.sigmoid(second)
+        return product.reshape(-1, *others.shape).max(1)
