@@ -23,10 +23,9 @@ Lambda = Annotated[float, tyro.conf.arg(name="lambda")]
 
 @dataclass(frozen=True)
 class Algorithm(ABC):
-    """The fields all methods share, and the four things a method says. Hashable, so `jit` can hold it static.
+    """The fields all methods share, and what a method says. Hashable, so `jit` can hold it static.
 
-    `nets` and `target` are pytrees of the method's own making; `target` is the moving average of
-    `targets(nets)`.
+    `nets` is a pytree of the method's own making; `target` is the moving average of `targets(nets)`.
     """
 
     name: ClassVar[str]  # in commands and files
@@ -35,6 +34,7 @@ class Algorithm(ABC):
     idea: ClassVar[str]  # one line
     reference: ClassVar[str]
     reconstruction: ClassVar[bool] = False  # rebuilt from a sentence rather than from a formula
+    averaged: ClassVar[str | None] = None  # the field of its networks that has a moving average: the target
     trajectory_goals: ClassVar[bool] = False  # no target for goals off the state's trajectory
 
     gamma: float = 0.99  # discount, and the parameter of geometric goal offsets
@@ -83,11 +83,10 @@ class Algorithm(ABC):
 
     def targets(self, nets: Any) -> Any:
         """The part of the networks that has a moving average."""
-        del nets
-        return None
+        return getattr(nets, self.averaged) if self.averaged else None
 
     @abstractmethod
-    def loss(self, nets: Any, target: Any, batch: Batch, key: Array) -> tuple[Array, Metrics]:
+    def loss(self, nets: Any, target: Any, batch: Batch, key: Array, /) -> tuple[Array, Metrics]:
         """The scalar to minimise, all terms summed, and what to log."""
 
     def policy(self, nets: Any) -> Actor | FlowActor:

@@ -24,8 +24,7 @@ class BC(Algorithm):
     def init(self, key: Array, spec: Spec) -> Actor:
         return Actor.init(key, spec, self.hidden)
 
-    def loss(self, nets: Actor, target: None, batch: Batch, key: Array) -> tuple[Array, Metrics]:
-        del target, key
+    def loss(self, nets: Actor, _: None, batch: Batch, __: Array) -> tuple[Array, Metrics]:
         loss = o.behaviour_cloning(nets(batch.observation, batch.actor_goal), batch.action).mean()
         return o.total({}, actor=loss)
 

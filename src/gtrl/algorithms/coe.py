@@ -47,6 +47,7 @@ class COE(Algorithm):
     idea: ClassVar = "composition through a sub-goal that a second network proposes"
     reference: ClassVar = "Piekos et al. 2023"
     reconstruction: ClassVar = True
+    averaged: ClassVar = "critic"
 
     alpha: float = 0.1  # behaviour cloning coefficient
     anchor: float = 0.1  # how strongly proposals are held to logged sub-goals
@@ -59,11 +60,7 @@ class COE(Algorithm):
         layers = init_mlp(generator_key, (outputs + spec.observation_dim, *self.hidden, outputs), last_scale=0.01)
         return Nets(nets.critic, nets.oracle_critic, nets.actor, Generator(Network(layers)))
 
-    def targets(self, nets: Nets) -> Critic:
-        return nets.critic
-
-    def loss(self, nets: Nets, target: Critic, batch: Batch, key: Array) -> tuple[Array, Metrics]:
-        del key
+    def loss(self, nets: Nets, target: Critic, batch: Batch, _: Array) -> tuple[Array, Metrics]:
         s, a, g = batch.observation, batch.action, batch.value_goal
         w, a_w = nets.generator(s, a, g)
 

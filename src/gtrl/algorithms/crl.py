@@ -41,8 +41,7 @@ class CRL(Algorithm):
         critic = Bilinear.init(critic_key, spec, self.hidden, self.latent)
         return Nets(critic, Actor.init(actor_key, spec, self.hidden))
 
-    def loss(self, nets: Nets, target: None, batch: Batch, key: Array) -> tuple[Array, Metrics]:
-        del target, key
+    def loss(self, nets: Nets, _: None, batch: Batch, __: Array) -> tuple[Array, Metrics]:
         logits = nets.critic.contrast(batch.observation, batch.action, batch.value_goal_oracle)
         reached = jnp.eye(logits.shape[-1])  # row i's own goal stands in column i
         critic_loss = o.bce(logits, reached).mean()

@@ -30,8 +30,7 @@ class FBC(Algorithm):
     def init(self, key: Array, spec: Spec) -> FlowActor:
         return FlowActor.init(key, spec, self.hidden, self.flow_steps)
 
-    def loss(self, nets: FlowActor, target: None, batch: Batch, key: Array) -> tuple[Array, Metrics]:
-        del target
+    def loss(self, nets: FlowActor, _: None, batch: Batch, key: Array) -> tuple[Array, Metrics]:
         velocity = lambda x, t: nets.velocity(batch.observation, batch.actor_goal, x, t)  # noqa: E731
         return o.total({}, actor=o.flow_matching(velocity, batch.action, key).mean())
 

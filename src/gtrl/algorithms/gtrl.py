@@ -23,6 +23,7 @@ class GTRL(Algorithm):
     family: ClassVar = "triangle inequality"
     idea: ClassVar = "composition through a sub-goal, grounded in a one-step target for every goal"
     reference: ClassVar = "GTRL: Grounding Divide-and-Conquer Value Learning with Temporal Differences"
+    averaged: ClassVar = "critic"
 
     lambda_: Lambda = 0.0  # distance weight: exponent of rho
     alpha: float = 0.1  # behaviour cloning coefficient
@@ -38,11 +39,7 @@ class GTRL(Algorithm):
     def init(self, key: Array, spec: Spec) -> ActorCritic:
         return ActorCritic.init(key, spec, self.hidden, self.distill)
 
-    def targets(self, nets: ActorCritic) -> Critic:
-        return nets.critic
-
-    def loss(self, nets: ActorCritic, target: Critic, batch: Batch, key: Array) -> tuple[Array, Metrics]:
-        del key
+    def loss(self, nets: ActorCritic, target: Critic, batch: Batch, _: Array) -> tuple[Array, Metrics]:
         s, a, g, m = batch.observation, batch.action, batch.value_goal, batch.decomposable
         w, a_w = batch.subgoal, batch.subgoal_action
 

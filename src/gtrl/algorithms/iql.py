@@ -30,6 +30,7 @@ class IQL(Algorithm):
     family: ClassVar = "temporal difference"
     idea: ClassVar = "an expectile over logged actions in place of the maximum, a mean over outcomes"
     reference: ClassVar = "Kostrikov et al. 2022, IQL"
+    averaged: ClassVar = "critic"
 
     value_goals: Goals = IQL_GOALS
     alpha: float = 0.3  # behaviour cloning coefficient
@@ -43,11 +44,7 @@ class IQL(Algorithm):
             critic, Critic.init(v_key, inputs, self.hidden, members=1), Actor.init(actor_key, spec, self.hidden)
         )
 
-    def targets(self, nets: Nets) -> Critic:
-        return nets.critic
-
-    def loss(self, nets: Nets, target: Critic, batch: Batch, key: Array) -> tuple[Array, Metrics]:
-        del key
+    def loss(self, nets: Nets, target: Critic, batch: Batch, _: Array) -> tuple[Array, Metrics]:
         s, a, g = batch.observation, batch.action, batch.value_goal_oracle
         v, v_next = nets.v.many((s, g), (batch.next_observation, g))
         q_bar = target(s, a, g).min(0)

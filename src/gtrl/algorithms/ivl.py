@@ -29,6 +29,7 @@ class IVL(Algorithm):
     family: ClassVar = "temporal difference"
     idea: ClassVar = "expectile regression of a state value, then advantage-weighted cloning"
     reference: ClassVar = "Park et al. 2023, HIQL; Kostrikov et al. 2022, IQL"
+    averaged: ClassVar = "v"
 
     value_goals: Goals = IQL_GOALS
     alpha: float = 10.0  # inverse temperature of the advantage
@@ -39,11 +40,7 @@ class IVL(Algorithm):
         v = Critic.init(v_key, spec.observation_dim + spec.goal_dim, self.hidden)
         return Nets(v, Actor.init(actor_key, spec, self.hidden))
 
-    def targets(self, nets: Nets) -> Critic:
-        return nets.v
-
-    def loss(self, nets: Nets, target: Critic, batch: Batch, key: Array) -> tuple[Array, Metrics]:
-        del key
+    def loss(self, nets: Nets, target: Critic, batch: Batch, _: Array) -> tuple[Array, Metrics]:
         s, following, g = batch.observation, batch.next_observation, batch.value_goal_oracle
 
         # --- value: each member has its own target; all take the side of the expectile from the target networks ---

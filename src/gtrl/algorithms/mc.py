@@ -30,8 +30,7 @@ class MC(Algorithm):
     def init(self, key: Array, spec: Spec) -> ActorCritic:
         return ActorCritic.init(key, spec, self.hidden)
 
-    def loss(self, nets: ActorCritic, target: None, batch: Batch, key: Array) -> tuple[Array, Metrics]:
-        del target, key
+    def loss(self, nets: ActorCritic, _: None, batch: Batch, __: Array) -> tuple[Array, Metrics]:
         logit = nets.critic(batch.observation, batch.action, batch.value_goal_oracle)
         critic_loss = o.bce(logit, o.monte_carlo(batch, self.gamma)).mean()
         actor_loss, metrics = o.ddpg_bc(nets.actor, nets.critic, batch, self.alpha)

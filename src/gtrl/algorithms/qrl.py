@@ -69,8 +69,7 @@ class QRL(Algorithm):
         head = Network(init_mlp(head_key, (self.latent + spec.goal_dim, *self.hidden, 1)))
         return Nets(Model(phi, dynamics, head), jnp.zeros(()), Actor.init(actor_key, spec, self.hidden))
 
-    def loss(self, nets: Nets, target: None, batch: Batch, key: Array) -> tuple[Array, Metrics]:
-        del target, key
+    def loss(self, nets: Nets, _: None, batch: Batch, __: Array) -> tuple[Array, Metrics]:
         distance = nets.model.quasimetric.distance
         states = jnp.concatenate([batch.observation, batch.next_observation, batch.value_goal])
         phi, phi_next, phi_goal = jnp.split(nets.model.quasimetric.phi(states), 3)

@@ -27,6 +27,7 @@ class TD(Algorithm):
     family: ClassVar = "temporal difference"
     idea: ClassVar = "a one-step target with the logged next action, for goals from anywhere"
     reference: ClassVar = "Sutton and Barto 2018"
+    averaged: ClassVar = "critic"
 
     alpha: float = 0.1  # behaviour cloning coefficient
     n: int = 1  # steps before the target reads the critic
@@ -39,11 +40,7 @@ class TD(Algorithm):
     def init(self, key: Array, spec: Spec) -> ActorCritic:
         return ActorCritic.init(key, spec, self.hidden)
 
-    def targets(self, nets: ActorCritic) -> Critic:
-        return nets.critic
-
-    def loss(self, nets: ActorCritic, target: Critic, batch: Batch, key: Array) -> tuple[Array, Metrics]:
-        del key
+    def loss(self, nets: ActorCritic, target: Critic, batch: Batch, _: Array) -> tuple[Array, Metrics]:
         g = batch.value_goal_oracle
         ahead = jax.nn.sigmoid(target(batch.ahead_observation, batch.ahead_action, g))
         y_td = o.n_step(ahead, batch, self.gamma)  # eq. 6, over n steps

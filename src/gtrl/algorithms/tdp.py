@@ -29,6 +29,7 @@ class TDP(Algorithm):
     idea: ClassVar = "composition through the best of some sub-goals drawn from the data"
     reference: ClassVar = "Kaelbling 1993; Dhiman et al. 2018; Jurgenson et al. 2020"
     reconstruction: ClassVar = True
+    averaged: ClassVar = "critic"
 
     alpha: float = 0.1  # behaviour cloning coefficient
     candidates: int = 8  # sub-goals that are searched
@@ -37,11 +38,7 @@ class TDP(Algorithm):
     def init(self, key: Array, spec: Spec) -> ActorCritic:
         return ActorCritic.init(key, spec, self.hidden, self.distill)
 
-    def targets(self, nets: ActorCritic) -> Critic:
-        return nets.critic
-
-    def loss(self, nets: ActorCritic, target: Critic, batch: Batch, key: Array) -> tuple[Array, Metrics]:
-        del key
+    def loss(self, nets: ActorCritic, target: Critic, batch: Batch, _: Array) -> tuple[Array, Metrics]:
         s, a, g = batch.observation, batch.action, batch.value_goal
         y = o.base_case(self._best(target, s, a, g), batch.goal_is_state, batch.goal_is_next, self.gamma)
         logit = nets.critic(s, a, g)

@@ -23,6 +23,7 @@ class TRL(Algorithm):
     family: ClassVar = "triangle inequality"
     idea: ClassVar = "composition through a sub-goal of the same trajectory, expectile instead of maximum"
     reference: ClassVar = "Park et al. 2026, Transitive RL"
+    averaged: ClassVar = "critic"
     trajectory_goals: ClassVar = True
 
     value_goals: Goals = TRAJECTORY_GOALS
@@ -36,11 +37,7 @@ class TRL(Algorithm):
     def init(self, key: Array, spec: Spec) -> ActorCritic:
         return ActorCritic.init(key, spec, self.hidden, self.distill)
 
-    def targets(self, nets: ActorCritic) -> Critic:
-        return nets.critic
-
-    def loss(self, nets: ActorCritic, target: Critic, batch: Batch, key: Array) -> tuple[Array, Metrics]:
-        del key
+    def loss(self, nets: ActorCritic, target: Critic, batch: Batch, _: Array) -> tuple[Array, Metrics]:
         s, a, g = batch.observation, batch.action, batch.value_goal
         w, a_w = batch.subgoal, batch.subgoal_action
         to_subgoal, from_subgoal, current = target.many((s, a, w), (w, a_w, g), (s, a, g))
