@@ -18,6 +18,31 @@ MINI = "pointmaze-mini-navigate"
 # One compilation serves every real training here: the same method, sizes and number of seeds.
 TINY = "--steps 20 --batch-size 32 --log-every 10 --checkpoint-every 10 --hidden 8 --seeds 0 3".split()  # noqa: SIM905
 
+CLONING, TD, MC, TRIANGLE = "behavioural cloning", "temporal difference", "Monte Carlo", "triangle inequality"
+# The methods in the order they are shown, each with its family (as the paper groups them) and what it has on top of,
+# or other than, the fields of all.
+METHODS: dict[str, tuple[str, dict[str, Any]]] = {
+    "gtrl": (TRIANGLE, {
+        "lambda": 0.0, "alpha": 0.1, "kappa": 0.7, "kappa_one_step": 0.5, "selection": "max", "hindsight": True,
+        "hindsight_clip": 1.0, "rho_reads": "critic", "actor_reads": "logit", "distill": True,
+    }),
+    "trl": (TRIANGLE, {
+        "value_goals": [0.0, 1.0, 0.0], "lambda": 0.0, "alpha": 0.1, "kappa": 0.7, "rho_reads": "critic",
+        "actor_reads": "logit", "distill": True,
+    }),
+    "bc": (CLONING, {}),
+    "fbc": (CLONING, {"actor_geometric": True, "flow_steps": 10}),
+    "ivl": (TD, {"value_goals": [0.2, 0.5, 0.3], "alpha": 10.0, "kappa": 0.9}),
+    "iql": (TD, {"value_goals": [0.2, 0.5, 0.3], "alpha": 0.3, "kappa": 0.9}),
+    "td": (TD, {"alpha": 0.1, "n": 1, "kappa": 0.5}),
+    "td-n": (TD, {"alpha": 0.1, "n": 25, "kappa": 0.5}),
+    "crl": (MC, {"value_goals": [0.0, 1.0, 0.0], "alpha": 0.1, "latent": 512}),
+    "mc": (MC, {"value_goals": [0.0, 1.0, 0.0], "alpha": 0.1}),
+    "qrl": (TRIANGLE, {"value_goals": [0.0, 0.0, 1.0], "alpha": 0.003, "slack": 0.05, "latent": 512, "component": 8}),
+    "tdp": (TRIANGLE, {"alpha": 0.1, "candidates": 8, "distill": True}),
+    "coe": (TRIANGLE, {"alpha": 0.1, "anchor": 0.1, "distill": True}),
+}  # fmt: skip
+
 Gtrl = Callable[..., tuple[int, str, str]]
 
 
@@ -249,6 +274,11 @@ def test_out_by_default(gtrl: Gtrl, mini_file: Path, tmp_path: Path, monkeypatch
             {"lambda_": 0.3, "alpha": 10.0, "value_goals": [0, 1, 0], "hindsight": False, "hidden": [4, 5]},
         ),
         ("trl", "pointmaze-medium-navigate", ["--alpha", 2], {"lambda_": 0.7, "alpha": 2, "gamma": 0.99}),
+        ("td-n", "pointmaze-large-stitch", [], {"n": 25, "alpha": 0.03, "actor_goals": [0, 0.5, 0.5]}),
+        ("td-n", "pointmaze-large-stitch", ["--n", 10], {"n": 10, "alpha": 0.03}),
+        ("iql", "pointmaze-large-navigate", [], {"alpha": 0.003, "value_goals": [0.2, 0.5, 0.3]}),
+        ("fbc", "pointmaze-large-stitch", ["--flow-steps", 4], {"flow_steps": 4, "actor_geometric": True}),
+        ("qrl", "pointmaze-large-navigate", ["--latent", 16], {"alpha": 0.0003, "latent": 16, "component": 8}),
     ],
 )
 def test_defaults_of_method_and_task_with_flags_on_top(
@@ -412,18 +442,35 @@ def test_data_collect(gtrl: Gtrl, tmp_path: Path) -> None:
     assert contents(tmp_path) == written
 
 
-def test_algorithms(gtrl: Gtrl) -> None:
-    rows = {row["name"]: row for row in json.loads(gtrl("algorithms", "--json")[1])}
-    assert {"gtrl", "trl", "bc"} <= set(rows)
-    assert all(set(row) == {"name", "family", "fields", "reconstruction", "reference"} for row in rows.values())
-    assert rows["gtrl"]["fields"]["kappa"] == 0.7
-    assert "lambda" in rows["gtrl"]["fields"]  # as its flag is spelled
-    assert rows["trl"]["fields"]["value_goals"] == [0, 1, 0]
+def test_algorithms_in_json(gtrl: Gtrl) -> None:
+    status, output, _ = gtrl("algorithms", "--json")
+    assert status == 0
+    rows = json.loads(output)
+    assert [row["name"] for row in rows] == list(METHODS)
+    shared = {
+        "gamma": 0.99, "value_goals": [0.0, 0.5, 0.5], "value_geometric": True, "actor_goals": [0.0, 1.0, 0.0],
+        "actor_geometric": False, "hidden": [512, 512, 512], "target_rate": 0.005,
+    }  # fmt: skip
+    for row in rows:
+        assert set(row) == {"name", "family", "fields", "reconstruction", "reference"}
+        family, own = METHODS[row["name"]]
+        assert row["family"] == family
+        # As text, for 1, 1.0 and true are not the same type; `lambda` is spelled as its flag is.
+        assert json.dumps(row["fields"], sort_keys=True) == json.dumps(shared | own, sort_keys=True), row["name"]
+        assert row["reconstruction"] is (row["name"] in ("tdp", "coe"))
+        assert row["reference"].strip()
+
+
+def test_table_of_algorithms(gtrl: Gtrl) -> None:
+    references = {row["name"]: row["reference"] for row in json.loads(gtrl("algorithms", "--json")[1])}
     status, table, _ = gtrl("algorithms")
     assert status == 0
-    for row in rows.values():
-        assert f" {row['name']} " in table
-        assert row["reference"] in table
+    lines = [line for line in table.splitlines() if line.startswith("│")]
+    assert len(lines) == len(METHODS)
+    for line, (name, (family, _)) in zip(lines, METHODS.items(), strict=True):
+        method, shown, idea, reference = (cell.strip() for cell in line.strip("│").split("│"))
+        assert (method, shown, reference) == (name, family, references[name])
+        assert len(idea.split()) > 3
 
 
 @pytest.mark.parametrize(
@@ -435,10 +482,13 @@ def test_algorithms(gtrl: Gtrl) -> None:
         ("data --help", "check"),
         ("data check --help", "--task"),
         ("data collect --help", "--episodes"),
-        ("train", "gtrl, trl, bc"),
-        ("train --help", "gtrl, trl, bc"),
+        ("train", "one of gtrl, trl, bc, fbc, ivl, iql, td, td-n, crl, mc, qrl, tdp, coe;"),
+        ("train --help", "one of gtrl, trl, bc, fbc, ivl, iql, td, td-n, crl, mc, qrl, tdp, coe;"),
         ("train gtrl --help", "--lambda"),
         ("train gtrl --task pointmaze-teleport-stitch --help", "10.0"),  # the task's own alpha
+        ("train iql --task pointmaze-large-stitch --help", "0.003"),
+        ("train td-n --task humanoidmaze-large-stitch --help", "default: 50)"),
+        *((f"train {method} --help", "--actor-goals") for method in METHODS if method != "gtrl"),
         ("evaluate --help", "--episodes"),
         ("tasks --help", "--json"),
         ("algorithms --help", "--json"),

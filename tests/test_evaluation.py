@@ -12,31 +12,36 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from scipy import stats
 from scipy.sparse.csgraph import shortest_path
 
 from gtrl import mlp
 from gtrl.algorithms import Algorithm, make
+from gtrl.data.dataset import load_dataset
 from gtrl.environments import Isolated, make_environment
 from gtrl.errors import ConfigError, RunError
 from gtrl.evaluation import rollout
 from gtrl.evaluation.evaluate import evaluate, summary
 from gtrl.evaluation.policy import ROWS, Policy, load_policy, save_policy
 from gtrl.evaluation.rollout import Episode, Job, Outcome, roll_out, run_episodes
-from gtrl.networks import Spec
+from gtrl.networks import FlowActor, Spec
 from gtrl.runs import Run
 from gtrl.tasks import find_task
 from gtrl.theory.maze import Grid, grid_of, optimal_values
-from gtrl.training.run import load_state
+from gtrl.training import loop
+from gtrl.training.run import load_state, save_policies, train
 from gtrl.workers import spread
 
 MINI = "pointmaze-mini-navigate"
-POINT = {"observation_dim": 2, "goal_dim": 2, "action_dim": 2, "algorithm": "mine", "task": MINI, "seed": 0, "step": 1}
+GAUSSIAN = {"kind": "gaussian"}
+SIZES = {"observation_dim": 2, "goal_dim": 2, "action_dim": 2}
+POINT = {**GAUSSIAN, **SIZES, "algorithm": "mine", "task": MINI, "seed": 0, "step": 1}
 
 
 # --- policies ---
 
 
-def random_layers(*sizes: int) -> list[mlp.Layer]:
+def random_layers(*sizes: int, reach: float = 1) -> list[mlp.Layer]:
     """A network with random biases and norms, whose actions reach beyond -1 and 1."""
     rng = np.random.default_rng(0)
 
@@ -45,18 +50,30 @@ def random_layers(*sizes: int) -> list[mlp.Layer]:
 
     pairs = list(itertools.pairwise(sizes))
     hidden = [mlp.Layer(draw(a, b) / a**0.5, draw(b), 1 + draw(b) / 10, draw(b) / 10) for a, b in pairs[:-1]]
-    return [*hidden, mlp.Layer(draw(*pairs[-1]) / pairs[-1][0] ** 0.5, draw(pairs[-1][1]))]
+    return [*hidden, mlp.Layer(reach * draw(*pairs[-1]) / pairs[-1][0] ** 0.5, reach * draw(pairs[-1][1]))]
 
 
-def random_policy(observation_dim: int, goal_dim: int, action_dim: int, hidden: Sequence[int]) -> Policy:
-    header = {"observation_dim": observation_dim, "goal_dim": goal_dim, "action_dim": action_dim}
-    return Policy(random_layers(observation_dim + goal_dim, *hidden, action_dim), header)
+def random_policy(dims: tuple[int, int, int], hidden: Sequence[int], flow_steps: int = 0, seed: int = 0) -> Policy:
+    """For (observation, goal, action) of these sizes; a flow where it is to take steps."""
+    header = dict(zip(SIZES, dims, strict=True)) | (flow(flow_steps) if flow_steps else GAUSSIAN)
+    layers = flow_layers(dims, hidden) if flow_steps else random_layers(sum(dims[:2]), *hidden, dims[-1])
+    return Policy(layers, header, seed)
+
+
+def flow_layers(dims: tuple[int, int, int], hidden: Sequence[int]) -> list[mlp.Layer]:
+    """Velocities that keep about half of the actions between -1 and 1."""
+    return random_layers(sum(dims) + 1, *hidden, dims[-1], reach=0.3)
+
+
+def flow(steps: int) -> dict[str, Any]:
+    return {"kind": "flow", "flow_steps": steps}
 
 
 def queries(policy: Policy, count: int) -> tuple[np.ndarray, ...]:
-    """Random observations and goals."""
+    """Random observations and goals, and noise where the policy takes it."""
     rng = np.random.default_rng(1)
-    return tuple(rng.normal(size=(count, policy.header[f"{name}_dim"])) for name in ("observation", "goal"))
+    names = ("observation", "goal", "action") if policy.header["kind"] == "flow" else ("observation", "goal")
+    return tuple(rng.normal(size=(count, policy.header[f"{name}_dim"])) for name in names)
 
 
 def jax_action(algorithm: Algorithm, nets: Any, rows: Sequence[np.ndarray]) -> np.ndarray:
@@ -68,7 +85,7 @@ def test_numpy_policy_is_the_jax_actor(tmp_path: Path) -> None:
     algorithm, spec = make("bc", hidden=(32, 16)), Spec(observation_dim=5, action_dim=3, goal_dim=2)
     nets = jax.jit(algorithm.init, static_argnums=1)(jax.random.key(0), spec)
     nets = jax.tree.map(lambda leaf: 3 * leaf, nets)  # so that some actions are clipped
-    save_policy(tmp_path / "policy.npz", algorithm.policy(nets).layers, spec._asdict())
+    save_policy(tmp_path / "policy.npz", algorithm.policy(nets).layers, GAUSSIAN | spec._asdict())
     policy = load_policy(tmp_path / "policy.npz")
     rows = queries(policy, 40)
     expected = jax_action(algorithm, nets, rows)
@@ -87,22 +104,25 @@ def test_a_runs_policy_is_the_actor_of_its_checkpoint(gtrl_run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dims", "hidden"), [((2, 2, 2), (8,)), ((29, 2, 8), (512, 512, 512)), ((83, 16, 5), (100, 30))]
+    ("dims", "hidden", "flow_steps"),
+    [((2, 2, 2), (8,), 0), ((29, 2, 8), (512, 512, 512), 0), ((83, 16, 5), (100, 30), 0), ((29, 2, 8), (100, 30), 10)],
 )
-def test_bits_of_a_row_do_not_depend_on_its_neighbours(dims: tuple[int, int, int], hidden: tuple[int, ...]) -> None:
-    policy = random_policy(*dims, hidden)
-    observations, goals = queries(policy, 3 * ROWS + 5)
-    together = policy(observations, goals)
+def test_bits_of_a_row_do_not_depend_on_its_neighbours(
+    dims: tuple[int, int, int], hidden: tuple[int, ...], flow_steps: int
+) -> None:
+    policy = random_policy(dims, hidden, flow_steps)
+    arrays = queries(policy, 3 * ROWS + 5)
+    together = policy(*arrays)
     for size in (1, 2, 3, ROWS - 1, ROWS, ROWS + 1, 2 * ROWS + 3):
         for start in range(0, len(together) - size, 6):  # so a row stands at different places of its block
             rows = slice(start, start + size)
-            np.testing.assert_array_equal(policy(observations[rows], goals[rows]), together[rows])
+            np.testing.assert_array_equal(policy(*(array[rows] for array in arrays)), together[rows])
     shuffled = np.random.default_rng(2).permutation(len(together))
-    np.testing.assert_array_equal(policy(observations[shuffled], goals[shuffled]), together[shuffled])
+    np.testing.assert_array_equal(policy(*(array[shuffled] for array in arrays)), together[shuffled])
 
 
 def test_shapes_a_policy_takes() -> None:
-    policy = random_policy(3, 2, 4, (8,))
+    policy = random_policy((3, 2, 4), (8,))
     observations, goals = queries(policy, 6)
     together = policy(observations, goals)
     assert together.dtype == np.float32
@@ -154,6 +174,136 @@ def test_policy_files_that_cannot_be_used(tmp_path: Path) -> None:
     np.savez(path, header=np.array(json.dumps({"format": 99})))
     with pytest.raises(RunError, match=r"has policy format 99; this version reads format 1\.$"):
         load_policy(path)
+    for kind in ("mixture", None):
+        save_policy(path, random_layers(4, 2), POINT | {"kind": kind})
+        known = "this version knows gaussian and flow"
+        with pytest.raises(RunError, match=rf"policy\.npz holds a policy of kind '{kind}'; {known}\.$"):
+            load_policy(path)
+
+
+# --- policies that act at random ---
+
+
+def test_numpy_flow_is_the_jax_flow(tmp_path: Path) -> None:
+    spec, steps = Spec(observation_dim=5, action_dim=3, goal_dim=2), 7
+    actor = FlowActor(tuple(jax.tree.map(jax.numpy.asarray, flow_layers((5, 2, 3), (32, 16)))), steps)
+    save_policy(tmp_path / "policy.npz", actor.layers, {**actor.header, **spec._asdict()})
+    policy = load_policy(tmp_path / "policy.npz")
+    assert (policy.header["kind"], policy.header["flow_steps"]) == ("flow", 7)
+    assert policy.noise_dim == 3
+    rows = queries(policy, 40)
+    expected = np.clip(actor(*map(jax.numpy.asarray, rows)), -1, 1)
+    np.testing.assert_allclose(policy(*rows), expected, atol=1e-5)
+    assert 0.1 < (np.abs(expected) == 1).mean() < 0.9
+    coarse = FlowActor(actor.layers, 6)(*map(jax.numpy.asarray, rows))
+    assert np.abs(np.clip(coarse, -1, 1) - expected).max() > 1e-3  # the number of steps matters here
+
+
+def linear_flow(steps: int) -> Policy:
+    """The velocity of x in each of two dimensions: (s + 2 g - 3 x + 5 t + 0.25) / 8, with the dimension's own s, g."""
+    eye = np.eye(2)
+    weight = np.concatenate([eye, 2 * eye, -3 * eye, np.full((1, 2), 5)]) / 8
+    layer = mlp.Layer(weight.astype(np.float32), np.full(2, 0.25 / 8, np.float32))
+    return Policy([layer], flow(steps) | SIZES)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 10])
+def test_flow_by_hand(steps: int) -> None:
+    """Euler steps from t = 0: the velocity is read at the beginning of each, and never at t = 1."""
+    rows = queries(linear_flow(steps), 30)
+    actions, inside = linear_flow(steps)(*rows), 0
+    for action, *row in zip(actions, *rows, strict=True):
+        for found, s, g, x in zip(action, *row, strict=True):
+            for k in range(steps):
+                x += (s + 2 * g - 3 * x + 5 * k / steps + 0.25) / 8 / steps
+            assert found == pytest.approx(min(max(x, -1), 1), abs=1e-6)
+            inside += abs(x) < 1
+    assert 30 < inside < 60
+
+
+def test_saved_flows_are_the_networks_of_each_seed(tmp_path: Path) -> None:
+    """By the route a run takes: the networks of all seeds together, then one file each."""
+    algorithm, spec = make("fbc", hidden=(16,), flow_steps=4), Spec(observation_dim=5, action_dim=3, goal_dim=2)
+    nets = jax.jit(jax.vmap(lambda key: algorithm.init(key, spec)))(loop.seed_keys([0, 3]))
+    nets = jax.tree.map(lambda leaf: 3 * leaf, nets)
+    state = loop.State(nets, None, None, jax.numpy.zeros(2), {})
+    save_policies(Run(tmp_path), algorithm, None, spec, [0, 3], 10, state)
+    found = []
+    for index, seed in enumerate((0, 3)):
+        policy = load_policy(Run(tmp_path).policy_path(seed, 10))
+        expected = {**flow(4), **spec._asdict(), "algorithm": "fbc", "goal": "own", "seed": seed, "step": 10}
+        assert expected.items() <= policy.header.items()
+        observation, goal, _ = queries(policy, 20)
+        mine = jax.tree.map(lambda leaf, index=index: leaf[index], nets)
+        noise = jax.random.normal(jax.random.key(0), (20, 3))  # what the method draws, given this key
+        found.append(policy(observation, goal, noise))
+        np.testing.assert_allclose(found[-1], jax_action(algorithm, mine, (observation, goal)), atol=1e-5)
+    assert np.abs(found[0] - found[1]).max() > 1e-2
+
+
+def test_noise_of_a_policys_own() -> None:
+    first, again, other = (random_policy((3, 2, 4), (8,), flow_steps=5, seed=seed) for seed in (1, 1, 2))
+    observations, goals, _ = queries(first, 6)
+    calls = [first(observations, goals) for _ in range(2)]
+    for call in calls:
+        np.testing.assert_array_equal(again(observations, goals), call)
+    assert not np.array_equal(calls[0], calls[1])
+    assert not np.array_equal(other(observations, goals), calls[0])
+    # One state: an action, and another one when asked again.
+    once, twice = (first(observations[0], goals[0]) for _ in range(2))
+    assert once.shape == (4,)
+    assert not np.array_equal(once, twice)
+
+
+def test_a_files_seed_starts_the_noise(tmp_path: Path) -> None:
+    path, one = tmp_path / "flow.npz", (np.zeros(2), np.zeros(2))
+    save_policy(path, linear_flow(1).layers, linear_flow(1).header)
+    np.testing.assert_array_equal(load_policy(path)(*one), load_policy(path, seed=0)(*one))
+    np.testing.assert_array_equal(load_policy(path, seed=7)(*one), load_policy(path, seed=7)(*one))
+    assert not np.array_equal(load_policy(path, seed=7)(*one), load_policy(path)(*one))
+
+
+def noise_policy(path: Path, share: float, action: tuple[float, float] = (0, 0)) -> Path:
+    """A flow of one step whose action is clip(share * noise + action)."""
+    weight = np.concatenate([np.zeros((4, 2)), (share - 1) * np.eye(2), np.zeros((1, 2))])
+    layer = mlp.Layer(weight.astype(np.float32), np.array(action, np.float32))
+    save_policy(path, [layer], POINT | flow(1))
+    return path
+
+
+def test_noise_is_standard_normal_and_fresh_in_each_row(tmp_path: Path) -> None:
+    policy = load_policy(noise_policy(tmp_path / "noise.npz", share=1 / 8))  # so nothing is clipped
+    drawn = 8 * policy(np.zeros((4000, 2)), np.zeros(2))
+    assert np.abs(np.corrcoef(drawn[:-1].T, drawn[1:].T) - np.eye(4)).max() < 0.06  # neither between rows nor within
+    assert stats.kstest(drawn.ravel(), "norm").pvalue > 1e-3
+
+
+def test_shapes_of_noise() -> None:
+    policy = random_policy((3, 2, 4), (8,), flow_steps=3)
+    observations, goals, noise = queries(policy, 6)
+    together = policy(observations, goals, noise)
+    np.testing.assert_array_equal(policy(observations[2], goals[2], noise[2]), together[2])
+    np.testing.assert_array_equal(policy(observations, goals, noise.tolist()), together)
+    shared = policy(observations, goals, noise[0])  # the same noise for all
+    np.testing.assert_array_equal(shared[0], together[0])
+    assert (np.abs(shared[1:] - together[1:]).max(-1) > 1e-2).all()
+    several = policy(observations[0], goals[0], noise)  # several draws for one state
+    assert several.shape == (6, 4)
+    np.testing.assert_array_equal(several[0], together[0])
+    assert policy(observations[:0], goals[:0]).shape == (0, 4)
+    for wrong in (noise[:, :3], np.zeros((6, 5)), 0.5, noise[..., None]):
+        with pytest.raises(RunError, match=r"^this policy takes a noise of 4 numbers, not of shape \(.*\)\.$"):
+            policy(observations, goals, wrong)
+
+
+def test_a_gaussian_policy_takes_no_notice_of_noise() -> None:
+    policy = random_policy((3, 2, 4), (8,))
+    assert policy.noise_dim == 0
+    observations, goals = queries(policy, 6)
+    expected = policy(observations, goals)
+    for noise in (np.zeros((6, 0)), np.ones((6, 4)), np.ones(3)):
+        np.testing.assert_array_equal(policy(observations, goals, noise), expected)
+    np.testing.assert_array_equal(policy(observations, goals), expected)  # and draws none
 
 
 # --- environments that share a process ---
@@ -260,10 +410,11 @@ def test_outcomes_do_not_depend_on_the_workers(tmp_path: Path, monkeypatch: pyte
     task = dataclasses.replace(find_task(MINI), episode_length=80)
     towards_the_goal = linear_policy(tmp_path / "a.npz", [[-1, 0], [0, -1], [1, 0], [0, 1]], [0, 0])
     to_the_right = linear_policy(tmp_path / "b.npz", np.zeros((4, 2)), [1, 0.1])
-    policies = [towards_the_goal, to_the_right]
+    at_random = noise_policy(tmp_path / "c.npz", share=1)
+    policies = [towards_the_goal, to_the_right, at_random]
     counted: list[int] = []
     alone = by_episode(roll_out(policies, task, 3, workers=1, record=2, bar=counted.append))
-    assert sum(counted) == len(alone) == 2 * 5 * 3
+    assert sum(counted) == len(alone) == 3 * 5 * 3
     assert all((outcome.path is not None) == (key[2] < 2) for key, outcome in alone.items())
     for workers in (2, 3):
         monkeypatch.setattr(rollout, "ROWS", 7 - 2 * workers)  # jobs of 3, then of 1: other neighbours each time
@@ -271,10 +422,11 @@ def test_outcomes_do_not_depend_on_the_workers(tmp_path: Path, monkeypatch: pyte
         assert {key: facts(outcome) for key, outcome in together.items()} == {
             key: facts(outcome) for key, outcome in alone.items()
         }
-    # Both policies meet the same goals from the same starts, and each episode its own.
+    # All policies meet the same goals from the same starts, and each episode its own.
     for goal in range(1, 6):
-        np.testing.assert_array_equal(alone[0, goal, 0].goal, alone[1, goal, 0].goal)
-        np.testing.assert_array_equal(*(np.asarray(alone[policy, goal, 0].path)[0] for policy in (0, 1)))
+        for other in (1, 2):
+            np.testing.assert_array_equal(alone[0, goal, 0].goal, alone[other, goal, 0].goal)
+            np.testing.assert_array_equal(*(np.asarray(alone[policy, goal, 0].path)[0] for policy in (0, other)))
         assert not np.array_equal(alone[0, goal, 0].goal, alone[0, goal, 1].goal)
 
 
@@ -312,6 +464,76 @@ def test_outcomes_that_hang_on_luck_alone(tmp_path: Path) -> None:
         if outcome.episode.goal == 1:
             assert not outcome.success
     assert {outcome.success for outcome in outcomes if outcome.episode.goal == 3} == {True, False}
+
+
+class Watched(Policy):
+    """A policy that keeps what it was asked and what it said: one (rows, numbers) array for each call."""
+
+    def __init__(self, path: Path, seed: int = 0) -> None:
+        loaded = load_policy(path)
+        super().__init__(loaded.layers, loaded.header, seed)
+        self.calls: list[np.ndarray] = []
+
+    def __call__(self, observation: Any, goal: Any, noise: Any = None) -> np.ndarray:
+        action = super().__call__(observation, goal, noise)
+        self.calls.append(np.concatenate([observation, goal, noise, action], -1))
+        return action
+
+
+def watch(path: Path, episodes: Sequence[Episode], length: int = 25, seed: int = 0, base_seed: int = 0) -> np.ndarray:
+    """(episodes, steps, numbers) of (observation, goal, noise, action); no episode here ends before the others."""
+    policy = Watched(path, seed)
+    task = dataclasses.replace(find_task(MINI), episode_length=length)
+    outcomes = run_episodes(policy, Job("", task, tuple(episodes), base_seed, record=0))
+    assert {(outcome.success, outcome.length) for outcome in outcomes} == {(False, length)}
+    return np.stack(policy.calls, 1)
+
+
+def test_noise_of_an_episode_is_its_own(tmp_path: Path) -> None:
+    path = noise_policy(tmp_path / "noise.npz", share=1)
+    episodes = [Episode(goal, number) for number in range(2) for goal in range(1, 6)]
+    together = watch(path, episodes)
+    noise, actions = together[..., 4:6], together[..., 6:]
+    np.testing.assert_allclose(actions, np.clip(noise, -1, 1), atol=1e-6)
+    assert len(np.unique(noise)) == noise.size  # fresh at each step of each episode
+    assert stats.kstest(noise.ravel(), "norm").pvalue > 1e-3
+    # Alone, or in another order, and whatever the policy's own generator is at.
+    np.testing.assert_array_equal(watch(path, episodes[3:4])[0], together[3])
+    np.testing.assert_array_equal(watch(path, episodes[::-1], seed=5)[::-1], together)
+    # A different base seed is another episode.
+    other = watch(path, episodes[3:4], base_seed=1)
+    assert not np.isin(other[..., 4:6], noise).any()
+
+
+def test_an_episode_that_follows_another_has_its_own_noise(tmp_path: Path) -> None:
+    """Seventeen episodes: the last one gets the environment of the one that ends first."""
+    path, task = noise_policy(tmp_path / "noise.npz", share=1), dataclasses.replace(find_task(MINI), episode_length=10)
+    episodes = [Episode(2, number) for number in range(ROWS + 1)]
+    every, alone = (
+        {outcome.episode: facts(outcome) for outcome in run_episodes(load_policy(path), job)}
+        for job in (Job("", task, tuple(episodes), 0, ROWS + 1), Job("", task, (episodes[-1],), 0, ROWS + 1))
+    )
+    assert len(every) == ROWS + 1
+    assert every[episodes[-1]] == alone[episodes[-1]]
+
+
+def test_noise_does_not_change_the_luck(tmp_path: Path) -> None:
+    """To the right, into the teleporter: a flow that noise cannot sway goes exactly where a Gaussian policy goes."""
+    task = dataclasses.replace(find_task(MINI), episode_length=60)
+    gaussian = linear_policy(tmp_path / "gaussian.npz", np.zeros((4, 2)), [1, 0])
+    unswayed = noise_policy(tmp_path / "flow.npz", share=0, action=(5, 0))  # clipped to (1, 0)
+    episodes = tuple(Episode(goal, number) for number in range(4) for goal in (1, 2, 4))
+    paths, exits = [], set()
+    for path in (gaussian, unswayed):
+        outcomes = run_episodes(load_policy(path), Job("", task, episodes, base_seed=0, record=4))
+        by_number = {outcome.episode: np.asarray(outcome.path) for outcome in outcomes}
+        paths.append([by_number[episode] for episode in episodes])
+    for one, other in zip(*paths, strict=True):
+        np.testing.assert_array_equal(one, other)
+        jump = int(np.linalg.norm(np.diff(one, axis=0), axis=-1).argmax())
+        assert np.linalg.norm(one[jump + 1] - one[jump]) > 3  # it was teleported
+        exits.add(tuple(one[jump + 1].round().tolist()))
+    assert len(exits) == 3
 
 
 def test_workers_are_single_threaded_and_free_of_jax() -> None:
@@ -417,6 +639,26 @@ def test_evaluating_a_policy_file_writes_nothing(gtrl_run: Run, tmp_path: Path) 
     assert [(row["seed"], row["step"], row["goal"]) for row in rows] == [(3, 20, f"task{k}") for k in range(1, 6)]
     assert list(tmp_path.iterdir()) == [path]
     assert summary(rows).row_count == 1  # a table with one line for its one seed
+
+
+def test_evaluating_a_run_whose_policies_act_at_random(mini_file: Path, tmp_path: Path) -> None:
+    data, sizes = load_dataset(mini_file, MINI), {"steps": 5, "batch_size": 16, "hidden": (8,), "flow_steps": 3}
+    run = train("fbc", data, out=tmp_path / "fbc", seeds=[0, 3], show=False, **sizes)
+    _, nets = load_state(run, 5)
+    for index, seed in enumerate(run.seeds):
+        policy = load_policy(run.policy_path(seed, 5))
+        assert policy.header["flow_steps"] == 3
+        rows = queries(policy, 20)
+        actor: FlowActor = jax.tree.map(lambda leaf, index=index: leaf[index], nets)
+        expected = np.clip(jax.jit(FlowActor.__call__)(actor, *rows), -1, 1)
+        np.testing.assert_allclose(policy(*rows), expected, atol=1e-5)
+    assert len(evaluate(run, episodes=1, workers=2, show=False)) == 2 * 5
+    recorded = np.load(run.path / "rollouts.npz")
+    paths = np.split(recorded["positions"], recorded["index"][1:, 4])
+    for one, other in zip(paths[:5], paths[5:], strict=True):  # of the two seeds
+        np.testing.assert_array_equal(one[0], other[0])
+        assert not np.array_equal(one[1], other[1])
+    assert not (run.path / "values.npz").exists()  # there is no value to draw
 
 
 def test_what_cannot_be_evaluated(gtrl_run: Run, tmp_path: Path) -> None:

@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from gtrl.algorithms import make
 from gtrl.data.dataset import Dataset, make_dataset
 from gtrl.data.goals import Batch, sample_batch, sample_goals
 from gtrl.tasks import Goals
+from gtrl.training import loop
 
 LENGTHS = (2, 40, 3, 17, 5, 9)
 DRAWS = 200_000  # for a distribution
@@ -243,6 +245,110 @@ def test_base_cases_are_offsets_on_continuous_data():
     np.testing.assert_array_equal(b.goal_is_after_subgoal, left == 1)
 
 
+# --- n steps ahead ---
+
+AHEAD = ("ahead_observation", "ahead_action", "ahead_steps", "arrives", "arrival")
+STATES = np.random.default_rng(3).integers(0, 12, sum(LENGTHS))  # every state comes back, in other trajectories too
+
+
+def walk(i: int, goal: int, end: int, n: int, identity: np.ndarray) -> tuple[int, int | None]:
+    """From row i up to n steps along its trajectory: the row it gets to, and after how many steps it met the goal."""
+    row, met = i, None
+    for step in range(n + 1):
+        if met is None and identity[row] == identity[goal]:
+            met = step
+        if row == end or step == n:
+            break
+        row += 1
+    return row, met
+
+
+@pytest.mark.parametrize("n", [1, 3, 50])
+@pytest.mark.parametrize("mixture", [TRAJECTORY, RANDOM])
+@pytest.mark.parametrize("identity", [None, STATES], ids=["continuous", "finite"])
+def test_ahead(identity, mixture, n):
+    """Row by row against a walk along the trajectory, and every kind of row that there can be was among them."""
+    batch = draw(10, numbered(identity=identity), 2 * ROWS, value_goals=mixture, lookahead=n)
+    same = np.arange(sum(LENGTHS)) if identity is None else identity
+    ends, last = ends_of(LENGTHS), sum(LENGTHS) - 1
+    b = in_numpy(batch)
+    seen = set()
+    for row, (i, j, *_) in enumerate(zip(*rows_of(batch), strict=True)):
+        ahead, met = walk(i, j, ends[i], n, same)
+        assert b.ahead_observation[row, 0] == ahead
+        assert b.ahead_action[row, 0] == np.float32(ahead / 1000)
+        assert b.ahead_steps[row] == ahead - i
+        assert b.arrives[row] == (met is not None)
+        if met is not None:
+            assert b.arrival[row] == met
+
+        if met is None:
+            passed_later = same[j] in same[ahead + 1 : i + n + 1]  # by looking over the trajectory's end
+            kinds = {
+                "too late": ahead < j <= ends[i],
+                "cut short": ahead < i + n,
+                "cut short, met in the next trajectory": passed_later,
+                "cut short by the end of the data": ahead < i + n and ahead == last,
+            }
+        else:
+            kinds = {
+                "here": met == 0,
+                "after the last step": met == n,
+                "at the trajectory's end": met > 0 and i + met == ends[i],
+                "sooner than drawn": i + met < j <= ends[i],
+                "though drawn elsewhere": not i <= j <= ends[i],
+            }
+        seen |= {kind for kind, found in kinds.items() if found}
+
+    possible = {"at the trajectory's end"}
+    possible |= {"after the last step", "too late"} if n < max(LENGTHS) else set()
+    if mixture == RANDOM or identity is not None:
+        possible |= {"here"}
+    if mixture == RANDOM and n > 1:
+        possible |= {"cut short", "cut short, met in the next trajectory", "cut short by the end of the data"}
+    if identity is not None:
+        possible |= {"sooner than drawn"} | ({"though drawn elsewhere"} if mixture == RANDOM else set())
+    assert seen == possible
+
+
+@pytest.mark.parametrize("identity", [None, STATES], ids=["continuous", "finite"])
+def test_one_step_ahead_is_the_next_row(identity):
+    b = in_numpy(draw(11, numbered(identity=identity), ROWS))  # what a batch has unless it is asked for more
+    np.testing.assert_array_equal(b.ahead_observation, b.next_observation)
+    np.testing.assert_array_equal(b.ahead_action, b.next_action)
+    np.testing.assert_array_equal(b.ahead_steps, 1)
+    assert set(b.arrival.tolist()) == {0, 1}
+    # The base cases of the one-step target, once more.
+    np.testing.assert_array_equal(b.arrives, b.goal_is_state | b.goal_is_next)
+    np.testing.assert_array_equal(b.arrival[b.arrives], np.where(b.goal_is_state, 0, 1)[b.arrives])
+
+
+def test_the_rest_of_a_batch_does_not_depend_on_how_far_it_looks():
+    data = numbered(identity=STATES)
+    one, *others = (draw(12, data, ROWS, lookahead=n) for n in (1, 3, 50))
+    for other in others:
+        for name in Batch._fields:
+            same = np.array_equal(getattr(one, name), getattr(other, name))
+            assert same == (name not in AHEAD), name
+
+
+def test_a_method_gets_the_batch_it_asks_for():
+    """Each setting is away from its default, so that none can be forgotten."""
+    key, data = jax.random.key(13), numbered()
+    method = make(
+        "td-n", n=7, gamma=0.8, value_goals=MIXED, actor_goals=(0.5, 0.3, 0.2), value_geometric=False,
+        actor_geometric=True,
+    )  # fmt: skip
+    batch = loop.draw(method, key, data, ROWS)
+    assert batch.ahead_steps.max() == 7
+    expected = sample_batch(
+        key, data, ROWS, gamma=0.8, value_goals=MIXED, value_geometric=False, actor_goals=(0.5, 0.3, 0.2),
+        actor_geometric=True, lookahead=7,
+    )  # fmt: skip
+    assert_same(batch, expected)
+    assert loop.draw(make("gtrl"), key, data, ROWS).ahead_steps.max() == 1
+
+
 # --- purity ---
 
 
@@ -251,7 +357,7 @@ def assert_same(first: Batch, second: Batch) -> None:
 
 
 def test_pure():
-    sample = partial(sample_batch, size=ROWS, gamma=0.9, value_goals=MIXED, actor_goals=MIXED)
+    sample = partial(sample_batch, size=ROWS, gamma=0.9, value_goals=MIXED, actor_goals=MIXED, lookahead=3)
     data = numbered()
     keys = jax.random.split(jax.random.key(8), 2)
     eager = [sample(key, data) for key in keys]

@@ -176,19 +176,22 @@ def random_batch(seed: int, spec: Spec = ORACLE, rows: int = ROWS) -> Batch:
     rng = np.random.default_rng(seed)
     fields: dict[str, Any] = {}
     for name in Batch._fields:
-        if name == "decomposable":
+        if name in ("decomposable", "arrives"):
             fields[name] = rng.random(rows) < 0.6
         elif "_is_" in name:
             fields[name] = rng.random(rows) < 0.2
-        elif name.endswith("offset"):
+        elif name.endswith(("offset", "arrival")):
             fields[name] = rng.integers(0, 9, rows)
+        elif name == "ahead_steps":
+            fields[name] = rng.integers(1, 10, rows)
         elif name.endswith("action"):
             fields[name] = rng.uniform(-1, 1, (rows, spec.action_dim))
         elif name in ("actor_goal", "value_goal_oracle"):
             fields[name] = rng.normal(size=(rows, spec.goal_dim))
         else:
             fields[name] = rng.normal(size=(rows, spec.observation_dim))
-    arrays = {name: jnp.asarray(value, None if value.dtype == bool else jnp.float32) for name, value in fields.items()}
+    kinds = {"b": bool, "i": jnp.int32, "f": jnp.float32}
+    arrays = {name: jnp.asarray(value, kinds[value.dtype.kind]) for name, value in fields.items()}
     return Batch(**arrays)
 
 

@@ -1,5 +1,6 @@
 """The nineteen tasks against the paper's tables, typed in a second time, and against the environments themselves."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from gtrl import tasks
-from gtrl.algorithms import make
+from gtrl.algorithms import ALGORITHMS, make
 from gtrl.cli import main
 from gtrl.environments import make_environment
 from gtrl.errors import UnknownNameError
@@ -55,6 +56,33 @@ TRL = {
     "humanoidmaze-medium-navigate": (0, 0.1),
     "humanoidmaze-large-navigate": (0.1, 0.1),
     "pointmaze-medium-navigate": (0.7, 10),
+}
+# alpha by the family of a task, published with OGBench.
+FAMILIES = {
+    "pointmaze": {"ivl": 10, "iql": 0.003, "qrl": 0.0003, "crl": 0.03},
+    "antmaze": {"ivl": 10, "iql": 0.3, "qrl": 0.003, "crl": 0.1},
+    "humanoidmaze": {"ivl": 10, "iql": 0.1, "qrl": 0.001, "crl": 0.1},
+    "antsoccer": {"ivl": 10, "iql": 0.1, "qrl": 0.003, "crl": 0.3},
+    "cube": {"ivl": 10, "iql": 1, "qrl": 0.3, "crl": 3},
+    "scene": {"ivl": 10, "iql": 1, "qrl": 0.3, "crl": 3},
+    "puzzle": {"ivl": 10, "iql": 1, "qrl": 0.3, "crl": 3},
+}
+HALF, AHEAD, RANDOM, MIXED = (0, 0.5, 0.5), (0, 1, 0), (0, 0, 1), (0.2, 0.5, 0.3)
+# What a method is like on every task; BC and FBC learn no value, so no value goals are said of them.
+METHODS: dict[str, dict[str, Any]] = {
+    "gtrl": {"value_goals": HALF, "kappa": 0.7, "kappa_one_step": 0.5, "hindsight_clip": 1, "distill": True},
+    "trl": {"value_goals": AHEAD, "kappa": 0.7, "distill": True},
+    "bc": {},
+    "fbc": {"actor_geometric": True, "flow_steps": 10},
+    "ivl": {"value_goals": MIXED, "kappa": 0.9},
+    "iql": {"value_goals": MIXED, "kappa": 0.9},
+    "td": {"value_goals": HALF, "n": 1, "kappa": 0.5},
+    "td-n": {"value_goals": HALF, "kappa": 0.5},
+    "crl": {"value_goals": AHEAD, "latent": 512},
+    "mc": {"value_goals": AHEAD},
+    "qrl": {"value_goals": RANDOM, "slack": 0.05, "component": 8},
+    "tdp": {"value_goals": HALF, "distill": True},
+    "coe": {"value_goals": HALF, "distill": True},
 }
 
 
@@ -113,6 +141,49 @@ def test_defaults_of_each_method(name: str) -> None:
     assert make("trl", task).value_goals == (0, 1, 0)
     assert make("bc", task).actor_goals == (0, 1, 0)
     assert {gtrl["gamma"], trl["gamma"], bc["gamma"]} == {task.gamma}
+
+
+def expected_fields(method: str, name: str) -> dict[str, Any]:
+    """Every field of a method that the paper or its sources give a number for, on a task of the paper."""
+    family, (group, *_, lambda_, alpha, gamma) = name.split("-")[0], PAPER[name]
+    fields = {"gamma": gamma, "hidden": (512, 512, 512), "target_rate": 0.005}
+    fields |= {"value_geometric": True, "actor_geometric": False}
+    fields["actor_goals"] = HALF if group == "stitch" and method != "bc" else AHEAD
+    if method == "gtrl":
+        fields |= {"lambda_": lambda_, "alpha": alpha}
+    elif method == "trl":
+        fields |= dict(zip(("lambda_", "alpha"), TRL.get(name, (lambda_, alpha)), strict=True))
+    elif method in FAMILIES[family]:
+        fields["alpha"] = FAMILIES[family][method]
+    elif method not in ("bc", "fbc"):
+        fields["alpha"] = alpha  # GTRL's: none is public
+    if method == "td-n":
+        fields["n"] = 50 if family == "humanoidmaze" else 25
+    return fields | METHODS[method]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_fields_of_each_method_on_each_task(method: str) -> None:
+    for name in PAPER:
+        expected = expected_fields(method, name)
+        made = make(method, find_task(name))
+        found = {field: getattr(made, field) for field in expected}
+        assert found == expected, name
+        assert made.lookahead == expected.get("n", 1), name
+        assert hasattr(made, "alpha") == (method not in ("bc", "fbc"))
+        told = make(method, find_task(name), gamma=0.5, actor_goals=MIXED)  # comes before the task's
+        assert (told.gamma, told.actor_goals) == (0.5, MIXED), name
+
+
+def test_every_method_has_defaults_for_every_task() -> None:
+    assert list(ALGORITHMS) == list(METHODS)
+    for method, kind in ALGORITHMS.items():
+        fields = {field.name for field in dataclasses.fields(kind)}
+        for task in (TASKS | OTHERS).values():
+            assert set(defaults(method, task)) <= fields
+        # The family decides alpha, on tasks that are not in the paper too.
+        if method in FAMILIES["pointmaze"]:
+            assert {defaults(method, task)["alpha"] for task in OTHERS.values()} == {FAMILIES["pointmaze"][method]}
 
 
 # OGBench's manipulation environments warn about their own action space and about a missing screen.
