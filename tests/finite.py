@@ -104,3 +104,14 @@ def fixed_point(
     known = np.full((states, states), np.nan)
     known.flat[pairs] = q.flat[pairs]
     return known
+
+
+def expectile_of(y: np.ndarray, kappa: float) -> float:
+    """The q with sum of |kappa - 1(q > y)| (q - y) = 0: exact, by trying where q falls among the sorted y."""
+    y = np.sort(y)
+    for below in range(1, len(y)):
+        weights = np.where(np.arange(len(y)) < below, 1 - kappa, kappa)
+        q = np.average(y, weights=weights)
+        if y[below - 1] <= q <= y[below]:
+            return float(q)
+    return float(y[0])

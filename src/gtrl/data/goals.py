@@ -101,9 +101,13 @@ def sample_batch(
     end = dataset.ends[i]
     j = sample_goals(value_key, i, end, rows, value_goals, value_geometric, gamma)
     actor_j = sample_goals(actor_key, i, end, rows, actor_goals, actor_geometric, gamma)
-    decomposable = (j > i) & (j <= end)
-    k = i + below(between, jnp.where(decomposable, j - i, 1))
+    k = i + below(between, jnp.where((j > i) & (j <= end), j - i, 1))
+    return gather(dataset, i, j, k, actor_j, lookahead)
 
+
+def gather(dataset: Dataset, i: Array, j: Array, k: Array, actor_j: Array, lookahead: int = 1) -> Batch:
+    """The batch of the transitions at rows i, with value goals at rows j, sub-goals at k and actor goals at actor_j."""
+    rows, end = dataset.observations.shape[0], dataset.ends[i]
     state = dataset.identity
     steps = jnp.arange(lookahead + 1)
     passed = (i[:, None] + steps <= end[:, None]) & (state[jnp.minimum(i[:, None] + steps, rows - 1)] == state[j, None])
@@ -118,7 +122,7 @@ def sample_batch(
         actor_goal=dataset.goals[actor_j],
         subgoal=dataset.observations[k],
         subgoal_action=dataset.actions[k],
-        decomposable=decomposable,
+        decomposable=(j > i) & (j <= end),
         goal_offset=j - i,
         subgoal_offset=k - i,
         goal_is_state=state[j] == state[i],
