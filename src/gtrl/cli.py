@@ -12,7 +12,7 @@ import tyro
 from tyro.conf import OmitArgPrefixes, Positional
 
 from gtrl import console
-from gtrl.errors import DataError, GtrlError, UnknownNameError
+from gtrl.errors import DataError, GtrlError, RunError, UnknownNameError
 from gtrl.tasks import EPISODES_PER_GOAL, TASKS, find_task
 
 
@@ -57,7 +57,10 @@ def algorithms_command(*, json: bool = False) -> None:
             for kind in kinds
         )
         return
-    rows = [[kind.name, kind.family, kind.idea, kind.reference] for kind in kinds]
+    rows = [
+        [kind.name, kind.family, kind.idea + " (reconstruction)" * kind.reconstruction, kind.reference]
+        for kind in kinds
+    ]
     console.print_wide(console.table("", ["method", "family", "idea", "reference"], rows, text=4))
 
 
@@ -154,26 +157,32 @@ def check_command(file: Positional[Path], *, task: str | None = None, picture: P
 
 
 def evaluate_command(
-    run: Positional[Path],
+    runs: Positional[tuple[Path, ...]],
     *,
     episodes: int = EPISODES_PER_GOAL,
     step: int | None = None,
     workers: int | None = None,
     seed: int = 0,
 ) -> None:
-    """Evaluate a run directory or a policy file: five goals, mean action, success as the environment says.
+    """Evaluate run directories or policy files: five goals, mean action, success as the environment says.
 
     Args:
-        run: A run directory, or a policy file (policy.npz).
+        runs: Run directories, or policy files (policy.npz); of several, the last table compares them.
         episodes: Episodes for each goal.
         step: The checkpoint; by default those that count for the score (800K, 900K, 1M) and the last.
         workers: Processes; by default one for each core. The result does not depend on it.
         seed: Decides the starts and the luck of the episodes.
     """
-    from gtrl.evaluation.evaluate import evaluate, summary
+    from gtrl.evaluation.evaluate import comparison, evaluate, summary
 
-    rows = evaluate(run, episodes=episodes, step=step, workers=workers, base_seed=seed)
-    console.output.print(summary(rows))
+    if not runs:
+        raise RunError("say what to evaluate: a run directory or a policy file.")
+    evaluations = []
+    for run in runs:
+        evaluations.append(evaluate(run, episodes=episodes, step=step, workers=workers, base_seed=seed))
+        console.output.print(summary(evaluations[-1]))
+    if len(runs) > 1:
+        console.print_wide(comparison(evaluations))
 
 
 def demo_command(*, out: Path | None = None, seed: int = 0, workers: int | None = None) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from gtrl import console
+from gtrl.evaluation.evaluate import evaluate, success_rate
 from gtrl.npz import write_npz
 from gtrl.runs import Run
 from gtrl.tasks import find_task
@@ -40,7 +41,6 @@ def demo(
     """Run the demo and return its directory. The base seed decides the data and the seeds of training."""
     from gtrl.data.collect.files import collect
     from gtrl.data.dataset import load_dataset
-    from gtrl.evaluation.evaluate import evaluate
     from gtrl.training.run import train
 
     folder = Path(out).expanduser() if out else Path("runs/demo") / datetime.now().strftime("%Y%m%d-%H%M%S")
@@ -74,14 +74,9 @@ def comparison(rows: Sequence[dict[str, Any]], episodes: int) -> Any:
     return console.table(title, ["method", "seed", *goals, "overall"], lines)
 
 
-def _rate(rows: Sequence[dict[str, Any]]) -> float:
-    """Success in percent."""
-    return 100 * sum(row["successes"] for row in rows) / sum(row["episodes"] for row in rows)
-
-
 def _percent(rows: Sequence[dict[str, Any]], goals: Sequence[str]) -> list[str]:
     by_goal = [[row for row in rows if row["goal"] == goal] for goal in goals]
-    return [f"{_rate(chosen):.0f}" for chosen in (*by_goal, rows)]
+    return [f"{success_rate(chosen):.0f}" for chosen in (*by_goal, rows)]
 
 
 def draw(folder: Path, rows: Sequence[dict[str, Any]]) -> Path:
@@ -101,7 +96,7 @@ def draw(folder: Path, rows: Sequence[dict[str, Any]]) -> Path:
     for method in METHODS:
         for seed in Run.open(folder / method).seeds:
             mine = [row for row in rows if (row["algorithm"], row["seed"]) == (method, seed)]
-            rates.setdefault(method.upper(), []).append(_rate(mine))
+            rates.setdefault(method.upper(), []).append(success_rate(mine))
     runs = {method.upper(): folder / method for method in METHODS}
     maze_picture(folder / "demo.png", runs, folder / "exact.npz", PICTURED_GOAL, rates)
     return folder / "demo.png"

@@ -147,7 +147,8 @@ def ddpg_bc(
 
 def awr_weight(advantage: Array, alpha: float) -> Array:
     """min(exp(alpha A), 100): the weight of a logged action in advantage-weighted regression."""
-    return jnp.minimum(jnp.exp(alpha * advantage), AWR_CAP)
+    # Held before the exponential too: its overflow would make a NaN of the gradient.
+    return jnp.minimum(jnp.exp(jnp.minimum(alpha * advantage, AWR_CAP**0.5)), AWR_CAP)
 
 
 def flow_matching(velocity: Callable[[Array, Array], Array], action: Array, key: Array) -> Array:

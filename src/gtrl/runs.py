@@ -13,6 +13,11 @@ from gtrl.errors import RunError
 EVAL_COLUMNS = ("algorithm", "task", "seed", "step", "goal", "episodes", "successes")
 
 
+def shown(method: str) -> str:
+    """A method's name as people write it: GTRL, TD-n."""
+    return method.upper().replace("-N", "-n")
+
+
 @dataclass(frozen=True)
 class Run:
     """A directory with `config.json`, `metrics.jsonl`, `eval.csv`, `policies/`, `checkpoints/`."""

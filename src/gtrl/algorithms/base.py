@@ -54,8 +54,8 @@ class Algorithm(ABC):
                 raise ConfigError(f"{field.name.strip('_')} is {value} and must be a number from 0 up.")
             elif field.name.startswith("kappa") and not 0.5 <= value < 1:
                 raise ConfigError(f"{field.name} is {value} and must lie from 0.5 up to below 1.")
-            elif field.type is int and value < 1:
-                raise ConfigError(f"{field.name} is {value} and must be at least 1.")
+            elif field.type is int and (value < 1 or value != int(value)):
+                raise ConfigError(f"{field.name} is {value} and must be a whole number from 1 up.")
         if not 0 < self.gamma < 1:
             raise ConfigError(f"gamma is {self.gamma} and must lie between 0 and 1.")
         for name in ("value_goals", "actor_goals"):

@@ -11,7 +11,7 @@ from gtrl.errors import ConfigError, RunError
 from gtrl.evaluation.policy import load_policy
 from gtrl.evaluation.rollout import Outcome, roll_out
 from gtrl.npz import write_npz
-from gtrl.runs import Run
+from gtrl.runs import Run, shown
 from gtrl.tasks import EPISODES_PER_GOAL, GOALS_PER_TASK, SCORED_STEPS, Task, find_task
 
 RECORDED = 3  # episodes a goal whose paths go into `rollouts.npz`
@@ -45,7 +45,7 @@ def evaluate(
     task = _task_of(headers[0])
     maze = "maze" in task.family
     outcomes: list[list[Outcome]] = [[] for _ in chosen]
-    title = f"{headers[0].get('algorithm', 'policy').upper()} evaluation"
+    title = f"{shown(headers[0].get('algorithm', 'policy'))} evaluation"
     total = len(chosen) * episodes * GOALS_PER_TASK
     with console.bar(title, total, "episodes", show) as bar:
         record = RECORDED if run and maze else 0
@@ -121,5 +121,29 @@ def summary(rows: Sequence[Row]) -> Any:
         rates = [100 * mine[goal]["successes"] / mine[goal]["episodes"] for goal in goals]
         lines.append([seed, f"{step:,}", *(f"{rate:.0f}" for rate in rates), f"{np.mean(rates):.1f}"])
     first = rows[0]
-    title = f"{first['algorithm'].upper()} on {first['task']}: success in %, {first['episodes']} episodes a goal"
+    title = f"{shown(first['algorithm'])} on {first['task']}: success in %, {first['episodes']} episodes a goal"
     return console.table(title, ["seed", "step", *goals, "overall"], lines, text=0)
+
+
+def success_rate(rows: Sequence[Row]) -> float:
+    """In percent, over all episodes of these rows."""
+    return 100 * sum(row["successes"] for row in rows) / sum(row["episodes"] for row in rows)
+
+
+def comparison(evaluations: Sequence[Sequence[Row]]) -> Any:
+    """A table of several runs on one task, one line each: success in percent, and how far its seeds lie apart.
+
+    A run's score is the mean over the steps it was evaluated at, as the paper averages its last checkpoints.
+    """
+    goals = sorted({row["goal"] for rows in evaluations for row in rows})
+    lines = []
+    for rows in evaluations:
+        seeds = sorted({row["seed"] for row in rows})
+        scores = [success_rate([row for row in rows if row["seed"] == seed]) for seed in seeds]
+        by_goal = [success_rate([row for row in rows if row["goal"] == goal]) for goal in goals]
+        steps = ", ".join(f"{step:,}" for step in sorted({row["step"] for row in rows}))
+        overall = f"{np.mean(scores):.1f} ± {np.std(scores):.1f}"
+        lines.append([shown(rows[0]["algorithm"]), steps, len(seeds), *(f"{rate:.0f}" for rate in by_goal), overall])
+    tasks = ", ".join(sorted({rows[0]["task"] for rows in evaluations}))
+    title = f"{tasks}: success in %, mean and standard deviation over seeds"
+    return console.table(title, ["method", "step", "seeds", *goals, "overall"], lines)

@@ -95,6 +95,8 @@ def load_policy(path: str | Path, seed: int = 0) -> Policy:
         raise RunError(
             f"{path} holds a policy of kind '{header.get('kind')}'; this version knows {' and '.join(KINDS)}."
         )
+    if header["kind"] == "flow" and "flow_steps" not in header:
+        raise RunError(f"{path} holds a flow, but does not say in how many steps to follow it (flow_steps).")
     names = mlp.Layer._fields
     layers = [mlp.Layer(*(arrays.get(f"{name}{depth}") for name in names)) for depth in range(header["layers"])]
     return Policy(layers, header, seed)
