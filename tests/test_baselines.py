@@ -542,6 +542,8 @@ def test_terms_at_their_edges():
     advantage = jnp.array([0.0, math.log(101.0) / 3, 1e4, -1e4, math.log(99.0) / 3])
     np.testing.assert_array_equal(o.awr_weight(advantage, 3.0)[:4], [1, 100, 100, 0])
     np.testing.assert_allclose(o.awr_weight(advantage, 3.0)[4], 99, rtol=1e-5)
+    slopes = jax.vmap(jax.grad(lambda a: o.awr_weight(a, 3.0)))(advantage)
+    np.testing.assert_allclose(slopes, [3, 0, 0, 0, 297], rtol=1e-5)
     loss, metrics = o.total({"q": jnp.ones(())}, one=jnp.asarray(2.0), other=jnp.asarray(-0.5))
     assert (loss, metrics) == (1.5, {"q": 1, "one_loss": 2, "other_loss": -0.5})
 
@@ -571,7 +573,7 @@ def test_one_of_n_steps_is_one_step(states):
 
 # --- fields ---
 
-AT_LEAST_1 = "is 0 and must be at least 1."
+AT_LEAST_1 = "is 0 and must be a whole number from 1 up."
 EXPECTILE = "and must lie from 0.5 up to below 1."
 
 
@@ -580,6 +582,7 @@ EXPECTILE = "and must lie from 0.5 up to below 1."
     [
         ("td", "n", 0, f"n {AT_LEAST_1}"),
         ("td-n", "n", -1, "n is -1 and must be a number from 0 up."),
+        ("td-n", "n", 2.5, "n is 2.5 and must be a whole number from 1 up."),
         ("tdp", "candidates", 0, f"candidates {AT_LEAST_1}"),
         ("fbc", "flow_steps", 0, f"flow_steps {AT_LEAST_1}"),
         ("crl", "latent", 0, f"latent {AT_LEAST_1}"),
