@@ -15,13 +15,13 @@ import pytest
 from scipy import stats
 from scipy.sparse.csgraph import shortest_path
 
-from gtrl import mlp
+from gtrl import cli, console, mlp
 from gtrl.algorithms import Algorithm, make
 from gtrl.data.dataset import load_dataset
 from gtrl.environments import Isolated, make_environment
 from gtrl.errors import ConfigError, RunError
 from gtrl.evaluation import rollout
-from gtrl.evaluation.evaluate import evaluate, summary
+from gtrl.evaluation.evaluate import comparison, evaluate, summary
 from gtrl.evaluation.policy import ROWS, Policy, load_policy, save_policy
 from gtrl.evaluation.rollout import Episode, Job, Outcome, roll_out, run_episodes
 from gtrl.networks import FlowActor, Spec
@@ -179,6 +179,12 @@ def test_policy_files_that_cannot_be_used(tmp_path: Path) -> None:
         known = "this version knows gaussian and flow"
         with pytest.raises(RunError, match=rf"policy\.npz holds a policy of kind '{kind}'; {known}\.$"):
             load_policy(path)
+
+
+def test_a_flow_that_does_not_say_its_steps_is_refused(tmp_path: Path) -> None:
+    save_policy(tmp_path / "policy.npz", flow_layers((2, 2, 2), (4,)), {"kind": "flow", **dict.fromkeys(SIZES, 2)})
+    with pytest.raises(RunError, match=r"does not say in how many steps to follow it \(flow_steps\)\.$"):
+        load_policy(tmp_path / "policy.npz")
 
 
 # --- policies that act at random ---
@@ -753,3 +759,31 @@ def test_luck_is_taken_only_where_it_is_better() -> None:
     assert value_at(grid, values, 12, 0) == pytest.approx(GAMMA**13 * (start + 1) / 2)
     assert GAMMA**13 * (start + 1) / 2 > GAMMA**20
     assert value_at(grid, values, 13, 0) == pytest.approx(GAMMA**15)
+
+
+# --- several runs in one table ---
+
+
+def rows_of(method: str, successes: dict[tuple[int, int, str], int], episodes: int = 4) -> list[dict]:
+    """Rows of `eval.csv` by (seed, step, goal)."""
+    return [
+        dict(algorithm=method, task="t", seed=seed, step=step, goal=goal, episodes=episodes, successes=won)
+        for (seed, step, goal), won in successes.items()
+    ]
+
+
+def test_comparison_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
+    first = rows_of("td-n", {(0, 5, "task1"): 4, (0, 5, "task2"): 2, (3, 5, "task1"): 0, (3, 5, "task2"): 2})
+    second = rows_of("bc", {(0, 5, "task1"): 1, (0, 5, "task2"): 0, (0, 1000, "task1"): 3, (0, 1000, "task2"): 0})
+    console.print_wide(comparison([first, second]))
+    lines = [line.split("│")[1:-1] for line in capsys.readouterr().out.splitlines() if "│" in line]
+    # Seeds of 75 and 25 %; one seed at two steps.
+    assert [[cell.strip() for cell in line] for line in lines] == [
+        ["TD-n", "5", "2", "50", "50", "50.0 ± 25.0"],
+        ["BC", "5, 1,000", "1", "50", "0", "25.0 ± 0.0"],
+    ]
+
+
+def test_nothing_to_evaluate(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["evaluate"]) == 2
+    assert "say what to evaluate" in capsys.readouterr().err

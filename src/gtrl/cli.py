@@ -225,6 +225,7 @@ def train_command(args: Sequence[str]) -> None:
         resume: bool = False  # continue the run in --out from its last checkpoint
         training: OmitArgPrefixes[Training] = dataclasses.field(default_factory=Training)
         algorithm: OmitArgPrefixes[kind] = dataclasses.field(default_factory=lambda: make(kind.name, task))  # pyright: ignore[reportInvalidTypeForm]
+        """The method's own fields, with its defaults for the task."""
 
     chosen = tyro.cli(Train, args=list(args[1:]), prog=f"gtrl train {kind.name}", description=kind.__doc__)
     path = chosen.data or (cached_file(task) if task else None)

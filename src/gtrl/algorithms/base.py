@@ -40,8 +40,8 @@ class Algorithm(ABC):
     gamma: float = 0.99  # discount, and the parameter of geometric goal offsets
     value_goals: Goals = VALUE_GOALS  # (current, trajectory, random)
     value_geometric: bool = True  # geometric offsets along the trajectory, else uniform
-    actor_goals: Goals = ACTOR_GOALS
-    actor_geometric: bool = False
+    actor_goals: Goals = ACTOR_GOALS  # the same for the goals the policy is trained on
+    actor_geometric: bool = False  # geometric offsets for them, else uniform
     hidden: tuple[int, ...] = HIDDEN  # widths of all networks
     target_rate: float = TARGET_RATE  # eta
 

@@ -32,7 +32,7 @@ class CRL(Algorithm):
     reference: ClassVar = "Eysenbach et al. 2022, Contrastive RL"
     trajectory_goals: ClassVar = True
 
-    value_goals: Goals = TRAJECTORY_GOALS
+    value_goals: Goals = TRAJECTORY_GOALS  # (current, trajectory, random)
     alpha: float = 0.1  # behaviour cloning coefficient
     latent: int = 512  # d, the width of phi and psi
 

@@ -24,7 +24,7 @@ class FBC(Algorithm):
     idea: ClassVar = "imitate with a flow from noise to actions, which can hold several modes"
     reference: ClassVar = "Park et al. 2025, OGBench; Lipman et al. 2023, Flow Matching"
 
-    actor_geometric: bool = True
+    actor_geometric: bool = True  # geometric offsets of goals, else uniform
     flow_steps: int = 10  # Euler steps from noise to action
 
     def init(self, key: Array, spec: Spec) -> FlowActor:

@@ -32,7 +32,7 @@ class IQL(Algorithm):
     reference: ClassVar = "Kostrikov et al. 2022, IQL"
     averaged: ClassVar = "critic"
 
-    value_goals: Goals = IQL_GOALS
+    value_goals: Goals = IQL_GOALS  # (current, trajectory, random)
     alpha: float = 0.3  # behaviour cloning coefficient
     kappa: float = IQL_EXPECTILE
 

@@ -31,7 +31,7 @@ class IVL(Algorithm):
     reference: ClassVar = "Park et al. 2023, HIQL; Kostrikov et al. 2022, IQL"
     averaged: ClassVar = "v"
 
-    value_goals: Goals = IQL_GOALS
+    value_goals: Goals = IQL_GOALS  # (current, trajectory, random)
     alpha: float = 10.0  # inverse temperature of the advantage
     kappa: float = IQL_EXPECTILE
 

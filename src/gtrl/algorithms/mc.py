@@ -24,7 +24,7 @@ class MC(Algorithm):
     reference: ClassVar = "Tian et al. 2021; Shah et al. 2021"
     trajectory_goals: ClassVar = True
 
-    value_goals: Goals = TRAJECTORY_GOALS
+    value_goals: Goals = TRAJECTORY_GOALS  # (current, trajectory, random)
     alpha: float = 0.1  # behaviour cloning coefficient
 
     def init(self, key: Array, spec: Spec) -> ActorCritic:

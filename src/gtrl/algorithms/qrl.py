@@ -51,7 +51,7 @@ class QRL(Algorithm):
     idea: ClassVar = "push all states apart while every logged step stays one long, in a quasimetric"
     reference: ClassVar = "Wang et al. 2023, Quasimetric RL; Wang and Isola 2022, IQE"
 
-    value_goals: Goals = RANDOM_GOALS
+    value_goals: Goals = RANDOM_GOALS  # (current, trajectory, random)
     alpha: float = 0.003  # behaviour cloning coefficient
     slack: float = 0.05  # mean squared excess of a step's length that the multiplier tolerates
     latent: int = 512  # the width of phi

@@ -26,7 +26,7 @@ class TRL(Algorithm):
     averaged: ClassVar = "critic"
     trajectory_goals: ClassVar = True
 
-    value_goals: Goals = TRAJECTORY_GOALS
+    value_goals: Goals = TRAJECTORY_GOALS  # (current, trajectory, random)
     lambda_: Lambda = 0.0  # distance weight: exponent of rho
     alpha: float = 0.1  # behaviour cloning coefficient
     kappa: float = SUBGOAL_EXPECTILE

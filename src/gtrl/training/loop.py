@@ -33,7 +33,7 @@ class Training:
     precision: Literal["float32", "bfloat16"] = "float32"  # of the networks; losses and averages are float32
     # The moving average takes the updated networks, as Algorithm 1 writes it, or (public code) the previous ones.
     target_from: Literal["updated", "previous"] = "updated"
-    log_every: int = 5000
+    log_every: int = 5000  # steps between two lines of the log
     shard_steps: int = 5000  # steps on each shard before the next, where the data is kept in several
     checkpoints: tuple[int, ...] = SCORED_STEPS  # steps to keep; the last one always is
     checkpoint_every: int = 0  # and every so many steps
