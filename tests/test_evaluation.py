@@ -767,7 +767,15 @@ def test_luck_is_taken_only_where_it_is_better() -> None:
 def rows_of(method: str, successes: dict[tuple[int, int, str], int], episodes: int = 4) -> list[dict]:
     """Rows of `eval.csv` by (seed, step, goal)."""
     return [
-        dict(algorithm=method, task="t", seed=seed, step=step, goal=goal, episodes=episodes, successes=won)
+        {
+            "algorithm": method,
+            "task": "t",
+            "seed": seed,
+            "step": step,
+            "goal": goal,
+            "episodes": episodes,
+            "successes": won,
+        }
         for (seed, step, goal), won in successes.items()
     ]
 
