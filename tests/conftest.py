@@ -1,5 +1,6 @@
 """Shared by the tests: small dataset files, and one tiny trained run for the whole session."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,14 @@ import pytest
 from gtrl.runs import Run
 
 MINI = "pointmaze-mini-navigate"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forget_programs():
+    """Compiled programs of one file are of no use to the next, and some gigabytes in all."""
+    yield
+    if "jax" in sys.modules:
+        sys.modules["jax"].clear_caches()
 
 
 @pytest.fixture(scope="session")
