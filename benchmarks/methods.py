@@ -61,7 +61,7 @@ def main() -> int:
         gtrl("data", "collect", TASK, "--out", str(data))
     faults, lines = [], []
     for precision in args.precisions:
-        evaluations, rates = [], {}
+        evaluations, rates = {}, {}
         for method in args.methods:
             run = Run(args.out / precision / method)
             how = ["--precision", precision, "--steps", str(args.steps), "--log-every", "1000", "--seeds", *args.seeds]
@@ -69,11 +69,11 @@ def main() -> int:
             if not run.evaluations():  # a run that is there already is not run again
                 gtrl("train", method, *where, *how, *SMALL, *NARROW.get(method, []))
                 gtrl("evaluate", str(run.path), "--episodes", args.episodes)
-            evaluations.append(run.evaluations())
+            evaluations[str(run.path)] = run.evaluations()
             rates[method] = speed(run)
             faults += [f"{method}, {precision}: {fault}" for fault in not_finite(run)]
         lines += [[shown(method), precision, f"{rate:,.0f}"] for method, rate in rates.items()]
-        console.print_wide(comparison(evaluations))
+        console.print_wide(comparison(TASK, evaluations))
     console.print_wide(console.table("", ["method", "precision", "steps/s"], lines, text=2))
     for fault in faults:
         print(f"not finite: {fault}")

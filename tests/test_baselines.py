@@ -588,8 +588,8 @@ EXPECTILE = "and must lie from 0.5 up to below 1."
         ("crl", "latent", 0, f"latent {AT_LEAST_1}"),
         ("qrl", "component", 0, f"component {AT_LEAST_1}"),
         ("qrl", "latent", 20, "latent is 20 and must be a multiple of component, 8."),
-        ("mc", "value_goals", (0.0, 0.5, 0.5), "value_goals of MC is (0, 1, 0): it has no target for goals off"),
-        ("crl", "value_goals", (0.2, 0.8, 0.0), "value_goals of CRL is (0, 1, 0): it has no target for goals off"),
+        ("mc", "value_goals", (0.0, 0.5, 0.5), "value_goals of MC must be (0, 1, 0): it has no target for goals off"),
+        ("crl", "value_goals", (0.2, 0.8, 0.0), "value_goals of CRL must be (0, 1, 0): it has no target for goals off"),
         ("ivl", "kappa", 0.4, f"kappa is 0.4 {EXPECTILE}"),
         ("iql", "kappa", 1.0, f"kappa is 1.0 {EXPECTILE}"),
         ("td", "kappa", 0.4, f"kappa is 0.4 {EXPECTILE}"),
@@ -600,3 +600,20 @@ def test_bad_fields(name, field, value, sentence):
     with pytest.raises(ConfigError) as error:
         make(name, **{field: value})
     assert str(error.value).startswith(sentence)
+
+
+def test_tdp_wants_fewer_candidates_than_rows():
+    method = make("tdp", candidates=ROWS, distill=False, hidden=(17,))
+    nets = method.init(KEY, WHOLE)
+    with pytest.raises(ConfigError, match=f"candidates is {ROWS} and must be below the batch size, {ROWS}."):
+        method.loss(nets, method.targets(nets), random_batch(0, WHOLE), KEY)
+
+
+def test_coe_proposals_start_halfway():
+    """Within a tenth of what an ordinary last layer (of variance 100 times as large) would make of it."""
+    batch = random_batch(0)
+    nets = make("coe", hidden=(17,)).init(KEY, ORACLE)
+    w, a_w = nets.generator(batch.observation, batch.action, batch.value_goal)
+    off = np.abs(w - (batch.observation + batch.value_goal) / 2)
+    assert 0 < off.max() < 0.5
+    assert np.abs(a_w).max() < 0.5

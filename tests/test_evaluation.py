@@ -783,13 +783,31 @@ def rows_of(method: str, successes: dict[tuple[int, int, str], int], episodes: i
 def test_comparison_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
     first = rows_of("td-n", {(0, 5, "task1"): 4, (0, 5, "task2"): 2, (3, 5, "task1"): 0, (3, 5, "task2"): 2})
     second = rows_of("bc", {(0, 5, "task1"): 1, (0, 5, "task2"): 0, (0, 1000, "task1"): 3, (0, 1000, "task2"): 0})
-    console.print_wide(comparison([first, second]))
+    console.print_wide(comparison("t", {"a": first, "b": second}))
     lines = [line.split("│")[1:-1] for line in capsys.readouterr().out.splitlines() if "│" in line]
     # Seeds of 75 and 25 %; one seed at two steps.
     assert [[cell.strip() for cell in line] for line in lines] == [
         ["TD-n", "5", "2", "50", "50", "50.0 ± 25.0"],
         ["BC", "5, 1,000", "1", "50", "0", "25.0 ± 0.0"],
     ]
+
+
+def test_comparison_names_runs_that_share_a_method(capsys: pytest.CaptureFixture[str]) -> None:
+    runs = {name: rows_of("bc", {(0, 5, "task1"): won}) for name, won in (("one", 1), ("two", 4))}
+    console.print_wide(comparison("t", runs))
+    lines = [line.split("│")[1:-1] for line in capsys.readouterr().out.splitlines() if "│" in line]
+    assert [[cell.strip() for cell in line] for line in lines] == [
+        ["BC", "one", "5", "1", "25", "25.0 ± 0.0"],
+        ["BC", "two", "5", "1", "100", "100.0 ± 0.0"],
+    ]
+
+
+def test_a_wrong_run_is_noticed_before_the_first_is_evaluated(
+    gtrl_run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gtrl.evaluation.evaluate.evaluate", lambda *_, **__: pytest.fail("evaluated"))
+    assert cli.main(["evaluate", str(gtrl_run.path), str(tmp_path / "none")]) == 2
+    assert "is not a run directory" in capsys.readouterr().err
 
 
 def test_nothing_to_evaluate(capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,6 +25,7 @@ from gtrl.algorithms.coe import COE, Generator
 from gtrl.algorithms.coe import Nets as COENets
 from gtrl.algorithms.crl import CRL
 from gtrl.algorithms.crl import Nets as CRLNets
+from gtrl.algorithms.gtrl import GTRL
 from gtrl.algorithms.iql import IQL
 from gtrl.algorithms.iql import Nets as IQLNets
 from gtrl.algorithms.ivl import IVL
@@ -34,6 +35,7 @@ from gtrl.algorithms.qrl import QRL, Model
 from gtrl.algorithms.qrl import Nets as QRLNets
 from gtrl.algorithms.td import TD, TDn
 from gtrl.algorithms.tdp import TDP
+from gtrl.algorithms.trl import TRL
 from gtrl.data.dataset import Dataset, make_dataset
 from gtrl.data.goals import Batch, gather
 from gtrl.mlp import Layer
@@ -257,12 +259,12 @@ def test_hindsight_goals_lift_td_above_the_behaviour():
     assert (exact - behaviour)[drawn(d)].min() > -1e-3  # draws are rounded to whole rows
 
 
-@pytest.mark.parametrize("n", [2, 4])
-def test_td_n_learns_the_behaviour(n):
+@pytest.mark.parametrize(("process", "n"), [("stochastic", 2), ("stochastic", 4), ("deterministic", 3)])
+def test_td_n_learns_the_behaviour(process, n):
     """The same answer over n steps, however many are cut off by the goal or by the end of a trajectory."""
-    d = draws_of("stochastic", RANDOM, lookahead=n)
+    d = draws_of(process, RANDOM, lookahead=n)
     found = learned_td(TDn(**FIELDS, value_goals=RANDOM, n=n), d)
-    np.testing.assert_allclose(found[drawn(d)], behaviour_values(*PROCESSES["stochastic"])[drawn(d)], atol=TOLERANCE)
+    np.testing.assert_allclose(found[drawn(d)], behaviour_values(*PROCESSES[process])[drawn(d)], atol=TOLERANCE)
 
 
 # --- Monte Carlo ---
@@ -286,9 +288,10 @@ def test_mc_learns_the_mean_of_what_was_reached(process):
         assert (found - behaviour)[drawn(d)].min() > -RESIDUAL
 
 
-def test_crl_learns_the_log_ratio():
+@pytest.mark.parametrize("process", ["stochastic", "deterministic"])
+def test_crl_learns_the_log_ratio(process):
     """Of the pairs (state and action of row i, goal of row j) the share in which the goal is row i's own."""
-    d = draws_of("stochastic", AHEAD, rows=300)
+    d = draws_of(process, AHEAD, rows=300)
     pairs = 2 * d.states
 
     class OneHot(eqx.Module):
@@ -310,13 +313,13 @@ def test_crl_learns_the_log_ratio():
     seen = rows[:, None] * goals[None] > 0
     share = together[seen] / (rows[:, None] * goals[None])[seen]
     np.testing.assert_allclose(sigmoid(found)[:, seen], np.broadcast_to(share, (2, share.size)), atol=RESIDUAL)
-    # In the limit of large batches: log p(g | s, a) / p(g), less the log of the batch.
+    # That is log p(g | s, a) / p(g) less the log of the batch, but for log(1 - share): its own goal is among the rest.
     reached = together > 0
-    conditional, marginal = (together / np.maximum(rows, 1)[:, None])[reached], np.argwhere(reached)[:, 1]
-    limit = np.log(conditional) - np.log(goals[marginal] / len(d.s)) - np.log(len(d.s))
-    # Off by log(1 - share), for a row's own goal stands among the others.
-    own = together[reached] / (rows[:, None] * goals[None])[reached]
-    np.testing.assert_allclose(np.asarray(found)[0][reached], limit - np.log(1 - own), atol=1e-2)
+    conditional, marginal = (together / np.maximum(rows, 1)[:, None])[reached], goals[np.argwhere(reached)[:, 1]]
+    own = (together / np.maximum(rows[:, None] * goals[None], 1))[reached]
+    logit = np.log(conditional) - np.log(marginal / len(d.s)) - np.log(len(d.s)) - np.log(1 - own)
+    off = np.abs(np.asarray(found)[0][reached] - logit)
+    assert (off < 2 * RESIDUAL / (own * (1 - own))).all()  # the slope of the logit
 
 
 # --- implicit maxima ---
@@ -358,28 +361,31 @@ def optimal_values(process: Process, states: int) -> np.ndarray:
     return v
 
 
-@pytest.mark.parametrize("kappa", [0.5, 0.9])
-def test_iql_converges_to_its_expectile(kappa):
-    d = draws_of("stochastic", RANDOM)
-    nets = IQLNets(q_table(d.states, NEVER), v_table(d.states, NEVER, members=1), ACTOR)
-    nets = minimise(IQL(**FIELDS, value_goals=RANDOM, kappa=kappa), nets, d.batch, rate=0.3)
-    q, v = np.asarray(nets.critic.entries, np.float64).mean(0), np.asarray(nets.v.entries[0], np.float64)
+@pytest.mark.parametrize("process", ["stochastic", "deterministic"])
+def test_iql_tends_to_the_optimum_as_its_expectile_rises(process):
+    """And takes no luck for skill: the optimum is that of the best action's mean over outcomes.
+
+    At a state with two actions, equally often, the expectile falls short of the better by (1 - kappa) / kappa of the
+    distance to it from the other; and what falls short at one state does so, discounted, at all before it.
+    """
+    d = draws_of(process, RANDOM)
+    optimum = optimal_values(*PROCESSES[process])
+    seen = np.isin(np.arange(d.states), d.s)
     scale = -NEVER  # values span [-10, 0]
-    assert residual(q, iql_step(v, d)) < RESIDUAL * scale
-    exact = iql_fixed_point(d, kappa)
-    seen = np.isin(np.arange(d.states), d.s)
-    np.testing.assert_allclose(v[seen], exact[seen], atol=TOLERANCE * scale)
-
-
-def test_iql_tends_to_the_optimum_and_takes_no_luck_for_skill():
-    d = draws_of("stochastic", RANDOM)
-    optimum = optimal_values(*PROCESSES["stochastic"])
-    seen = np.isin(np.arange(d.states), d.s)
-    gaps = [np.abs(iql_fixed_point(d, kappa) - optimum)[seen].max() for kappa in (0.5, 0.9, 0.99, 0.999)]
-    assert all(later < earlier for earlier, later in pairwise(gaps))
-    assert gaps[-1] < 0.01
-    # The optimum itself, by hand: the safe way, not the lucky one.
-    assert 1 + (1 - GAMMA) * optimum[1, 7] == pytest.approx(max(GAMMA**3, (GAMMA**2 + GAMMA**4) / 2))
+    gaps = []
+    for kappa in (0.5, 0.9, 0.99):
+        nets = IQLNets(q_table(d.states, NEVER), v_table(d.states, NEVER, members=1), ACTOR)
+        nets = minimise(IQL(**FIELDS, value_goals=RANDOM, kappa=kappa), nets, d.batch, rate=0.3)
+        q, v = np.asarray(nets.critic.entries, np.float64).mean(0), np.asarray(nets.v.entries[0], np.float64)
+        assert residual(q, iql_step(v, d)) < RESIDUAL * scale
+        np.testing.assert_allclose(v[seen], iql_fixed_point(d, kappa)[seen], atol=TOLERANCE * scale)
+        gaps.append(np.abs(v - optimum)[seen].max())
+        apart = np.abs(q[1, 0] - q[1, 1]).max()  # state 1 is the one with two actions
+        other, better = sorted([(d.a[d.s == 1] == 0).mean(), (d.a[d.s == 1] == 1).mean()], reverse=True)
+        assert gaps[-1] < (1 - kappa) / kappa * other / better * apart / (1 - GAMMA) + TOLERANCE * scale
+    assert gaps[2] < gaps[1] / 2 < gaps[0] / 4
+    if process == "stochastic":  # the optimum itself, by hand
+        assert 1 + (1 - GAMMA) * optimum[1, 7] == pytest.approx(max(GAMMA**3, (GAMMA**2 + GAMMA**4) / 2))
 
 
 @pytest.mark.parametrize("process", ["stochastic", "deterministic"])
@@ -414,7 +420,24 @@ def steps_between(process: Process, states: int) -> np.ndarray:
 
 # A small fork: 0 leads to 1 or to 3, the one a step from 2, the other two. Past 2 lies 5.
 SMALL = [[(0, 0), (1, 0), (2, 0), (5, 0)], [(0, 0), (3, 0), (4, 0), (2, 0), (5, 0)]]
-PROCESSES |= {"small": (SMALL, 6), "ring of four": ([[(s % 4, 0) for s in range(9)]], 4)}
+SHORT_CUT = [[(0, 0), (1, 0), (2, 0), (3, 0), (0, 0), (1, 0)], [(0, 1), (2, 0), (3, 0), (0, 1), (2, 0)]]
+PROCESSES |= {"small": (SMALL, 6), "ring of four": ([[(s % 4, 0) for s in range(9)]], 4), "short cut": (SHORT_CUT, 4)}
+
+
+@pytest.mark.parametrize("method", [TRL(**FIELDS, distill=False), GTRL(**FIELDS, distill=False)], ids=lambda m: m.name)
+def test_trl_and_gtrl_on_a_certain_way(method):
+    """On a corridor of seven states every composition and every step agree: gamma^d. (Luck: test_teleporter.py.)"""
+    chain = [[(s, 0) for s in range(7)]]
+    ahead = [(i, j, k) for i in range(6) for j in range(i + 1, 7) for k in range(i, j)]
+    behind = [(i, j, i) for i in range(6) for j in range(i + 1)] if method.name == "gtrl" else []
+    i, j, k = jnp.asarray(ahead + behind).T
+    nets = ActorCritic(q_table(7, START), None, ACTOR)
+    found = sigmoid(minimise(method, nets, gather(dataset_of(chain), i, j, k, j)).critic.entries).mean(0)[:, 0]
+    steps = np.arange(7) - np.arange(7)[:, None]
+    further = np.triu(np.ones((7, 7), bool), 1)
+    # The residual of each of at most 6 compositions adds up.
+    np.testing.assert_allclose(found[further], GAMMA ** steps[further], atol=6 * RESIDUAL)
+    assert found[:6][steps[:6] < 0].max() < 2 * UNFITTED  # no way back
 
 
 @pytest.mark.parametrize("process", ["small", "ring of four"])
@@ -487,20 +510,21 @@ def test_coe_generator_finds_the_best_subgoal():
     nets = COENets(Miss(), None, ACTOR, linear)  # pyright: ignore[reportArgumentType]
     generator = minimise(COE(**FIELDS, anchor=0, distill=False), nets, batch).generator
     w, a_w = generator(batch.observation, batch.action, batch.value_goal)
-    np.testing.assert_allclose(w, s + a, atol=1e-2)
-    np.testing.assert_allclose(a_w, 0.5, atol=1e-2)
+    np.testing.assert_allclose(w, s + a, atol=1e-3)  # Adam's last steps are of 1e-5
+    np.testing.assert_allclose(a_w, 0.5, atol=1e-3)
 
 
-@pytest.mark.parametrize("slack", [1e-4, 0.05])
-def test_qrl_learns_the_shortest_way(slack):
-    """On a one-way ring of four: one step ahead is three steps back.
+@pytest.mark.parametrize("seed", [0, 1])
+def test_qrl_learns_the_shortest_way(seed):
+    """On a one-way ring of four with a short cut.
 
-    Steps may be too long by e with mean e^2 = slack. By the triangle inequality a way of D of the M edges is then too
-    long by at most the sum of their e, and so (Cauchy and Schwarz) by sqrt(D * M * slack). No way should be shorter
-    than in truth: all distances are pushed up until a step holds them.
+    Steps may be too long by e, with mean e^2 = slack over the draws. By the triangle inequality a way of D edges is too
+    long by at most the sum of their e, and so (Cauchy and Schwarz) by sqrt(D * the sum of all e^2). No way should be
+    shorter than in truth, for all distances are pushed up until a step holds them. (That push has local optima: on
+    larger graphs, and with a slack of a hundredth, some distances got stuck too short.)
     """
-    d = draws_of("ring of four", RANDOM)
-    method = QRL(**FIELDS, slack=slack, latent=64, hidden=(32,))
+    d = draws_of("short cut", RANDOM)
+    method = QRL(**FIELDS, latent=64, hidden=(32,))
 
     class Rows(eqx.Module):
         table: Array
@@ -509,17 +533,20 @@ def test_qrl_learns_the_shortest_way(slack):
             return self.table[observation[:, 0].astype(int)]
 
     model = method.init(jax.random.key(0), Spec(64, 1, 1)).model
-    table = Rows(jax.random.normal(jax.random.key(0), (d.states, 64)))
+    table = Rows(jax.random.normal(jax.random.key(seed), (d.states, 64)))
     quasimetric = Quasimetric(table, jnp.zeros(()), method.component)  # pyright: ignore[reportArgumentType]
     nets = QRLNets(Model(quasimetric, model.dynamics, model.head), jnp.zeros(()), ACTOR)
     nets = minimise(method, nets, d.batch, steps=3000, rate=0.03)
     phi = nets.model.quasimetric.phi.table
     found = np.asarray(nets.model.quasimetric.distance(phi[:, None], phi[None]))
-    way = steps_between(*PROCESSES["ring of four"])
-    excess = ((found[way == 1] - 1) ** 2).mean()
-    np.testing.assert_allclose(excess, slack, rtol=0.1)  # the multiplier is still on its way; seen: 5 % off
-    assert (found - way <= np.sqrt(way * 4 * excess) + 1e-6).all(), found - way
-    assert (found - way > -5e-3).all(), found - way  # seen: no less than -1e-3
+    way = steps_between(*PROCESSES["short cut"])
+    excess = np.maximum(found - 1, 0)
+    used = (excess[d.s, d.s_next] ** 2).mean()
+    np.testing.assert_allclose(used, method.slack, rtol=0.1)  # the multiplier is still on its way; seen: 1 % off
+    total = (excess[way == 1] ** 2).sum()
+    assert (found - way <= np.sqrt(way * total) + 1e-6).all(), found - way
+    assert (found - way > -1e-3).all(), found - way
+    assert found[0, 2] < 1.5  # by the short cut
     # The head that reads the task's goal (here the state) was fitted to the distance.
     inputs = jnp.repeat(phi, d.states, 0), jnp.tile(jnp.arange(4.0), d.states)[:, None]
     np.testing.assert_allclose(nets.model.head(*inputs)[:, 0].reshape(4, 4), found, atol=0.1)

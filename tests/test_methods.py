@@ -37,13 +37,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory, mini_file: Path) -> Path:
     return folder
 
 
+def trained(method: str, precision: str, folder: Path) -> Run:
+    """That run, trained when it is first asked for."""
+    run = Run(folder / precision / method)
+    if not run.exists:
+        where = ["--task", TASK, "--data", str(folder / "data.npz"), "--out", str(run.path), "--precision", precision]
+        assert cli.main(["train", method, *where, *SMALL, "--checkpoint-every", "10", *NARROW.get(method, [])]) == 0
+    return run
+
+
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("method", ALGORITHMS)
 def test_trains(method: str, precision: str, folder: Path):
     """Everything that is logged is finite, the networks move, and their policies act within the limits."""
-    run = Run(folder / precision / method)
-    where = ["--task", TASK, "--data", str(folder / "data.npz"), "--out", str(run.path), "--precision", precision]
-    assert cli.main(["train", method, *where, *SMALL, "--checkpoint-every", "10", *NARROW.get(method, [])]) == 0
+    run = trained(method, precision, folder)
     rows = list(run.metrics())
     assert {(row["step"], row["seed"]) for row in rows} == {(step, seed) for step in (10, STEPS) for seed in (0, 1)}
     assert all(math.isfinite(value) for row in rows for value in row.values())
@@ -55,7 +62,7 @@ def test_trains(method: str, precision: str, folder: Path):
 
 
 def test_appear_in_one_table(folder: Path, capsys: pytest.CaptureFixture[str]):
-    runs = [Run(folder / "bfloat16" / method) for method in ALGORITHMS]
+    runs = [trained(method, "bfloat16", folder) for method in ALGORITHMS]
     assert cli.main(["evaluate", *(str(run.path) for run in runs), "--episodes", "1", "--workers", "1"]) == 0
     table = capsys.readouterr().out.split("mean and standard deviation over seeds")[1]
     lines = [line.split("│")[1:-1] for line in table.splitlines() if "│" in line]

@@ -164,25 +164,28 @@ def evaluate_command(
     workers: int | None = None,
     seed: int = 0,
 ) -> None:
-    """Evaluate run directories or policy files: five goals, mean action, success as the environment says.
+    """Evaluate run directories or policy files: five goals, mean action (FBC: a draw), success as the environment says.
 
     Args:
-        runs: Run directories, or policy files (policy.npz); of several, the last table compares them.
+        runs: Run directories, or policy files (policy.npz); of several on one task, a last table compares them.
         episodes: Episodes for each goal.
         step: The checkpoint; by default those that count for the score (800K, 900K, 1M) and the last.
         workers: Processes; by default one for each core. The result does not depend on it.
         seed: Decides the starts and the luck of the episodes.
     """
-    from gtrl.evaluation.evaluate import comparison, evaluate, summary
+    from gtrl.evaluation.evaluate import comparison, evaluate, look_up, summary
 
     if not runs:
         raise RunError("say what to evaluate: a run directory or a policy file.")
-    evaluations = []
-    for run in runs:
-        evaluations.append(evaluate(run, episodes=episodes, step=step, workers=workers, base_seed=seed))
-        console.output.print(summary(evaluations[-1]))
-    if len(runs) > 1:
-        console.print_wide(comparison(evaluations))
+    tasks = {str(run): look_up(run, step)[-1].name for run in runs}  # all of them, before the first takes its time
+    evaluations = {}
+    for run in tasks:
+        evaluations[run] = evaluate(run, episodes=episodes, step=step, workers=workers, base_seed=seed)
+        console.output.print(summary(evaluations[run]))
+    for task in dict.fromkeys(tasks.values()):
+        together = {run: rows for run, rows in evaluations.items() if tasks[run] == task}
+        if len(together) > 1:
+            console.print_wide(comparison(task, together))
 
 
 def demo_command(*, out: Path | None = None, seed: int = 0, workers: int | None = None) -> None:

@@ -66,7 +66,7 @@ class Algorithm(ABC):
                 )
         if self.trajectory_goals and tuple(self.value_goals) != (0, 1, 0):
             reason = "it has no target for goals off the state's trajectory"
-            raise ConfigError(f"value_goals of {self.title} is (0, 1, 0): {reason}.")
+            raise ConfigError(f"value_goals of {self.title} must be (0, 1, 0): {reason}.")
         if not self.hidden or min(self.hidden) < 1:
             raise ConfigError(f"hidden is {self.hidden} and must be one or more positive widths.")
         if not 0 < self.target_rate <= 1:

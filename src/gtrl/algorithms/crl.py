@@ -23,7 +23,7 @@ class Nets(NamedTuple):
 
 @dataclass(frozen=True)
 class CRL(Algorithm):
-    """Contrastive RL. The logit tends to log p(g | s, a) / p(g), less the log of the number of negatives."""
+    """Contrastive RL. The logit tends to log p(g | s, a) / p(g), less the log of the batch size."""
 
     name: ClassVar = "crl"
     title: ClassVar = "CRL"

@@ -10,6 +10,7 @@ from jax import Array
 from gtrl import objectives as o
 from gtrl.algorithms.base import Algorithm, Metrics
 from gtrl.data.goals import Batch
+from gtrl.errors import ConfigError
 from gtrl.networks import ActorCritic, Critic, Spec
 
 
@@ -49,6 +50,8 @@ class TDP(Algorithm):
 
     def _best(self, target: Critic, s: Array, a: Array, g: Array) -> Array:
         """Max over w of Q(s, a, w) Q(w, a_w, g); the candidates of a row are the rows after it."""
+        if self.candidates >= len(s):
+            raise ConfigError(f"candidates is {self.candidates} and must be below the batch size, {len(s)}.")
         rows = jnp.arange(len(s))
         others = (rows + 1 + jnp.arange(self.candidates)[:, None]) % len(s)
         own, other = jnp.broadcast_to(rows, others.shape).ravel(), others.ravel()

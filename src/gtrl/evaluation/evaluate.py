@@ -1,6 +1,6 @@
 """Evaluating a run or a policy file by the paper's protocol: five goals, N episodes each, mean action."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +39,7 @@ def evaluate(
         raise ConfigError(f"workers is {workers} and must be at least 1.")
     if base_seed < 0:
         raise ConfigError(f"seed is {base_seed} and must not be negative.")
-    run = None if isinstance(what, (str, Path)) and str(what).endswith(".npz") else Run.open(what)
-    chosen = _policies(run, step) if run else [Path(str(what))]
-    headers = [load_policy(path).header for path in chosen]
-    task = _task_of(headers[0])
+    run, chosen, headers, task = look_up(what, step)
     maze = "maze" in task.family
     outcomes: list[list[Outcome]] = [[] for _ in chosen]
     title = f"{shown(headers[0].get('algorithm', 'policy'))} evaluation"
@@ -64,6 +61,14 @@ def evaluate(
 
                 write_values(run, task, last)
     return rows
+
+
+def look_up(what: str | Path | Run, step: int | None) -> tuple[Run | None, list[Path], list[dict[str, Any]], Task]:
+    """The run (None for a policy file), its policies to evaluate, their headers and task; or why there are none."""
+    run = None if isinstance(what, (str, Path)) and str(what).endswith(".npz") else Run.open(what)
+    chosen = _policies(run, step) if run else [Path(str(what))]
+    headers = [load_policy(path).header for path in chosen]
+    return run, chosen, headers, _task_of(headers[0])
 
 
 def _policies(run: Run, step: int | None) -> list[Path]:
@@ -130,20 +135,24 @@ def success_rate(rows: Sequence[Row]) -> float:
     return 100 * sum(row["successes"] for row in rows) / sum(row["episodes"] for row in rows)
 
 
-def comparison(evaluations: Sequence[Sequence[Row]]) -> Any:
-    """A table of several runs on one task, one line each: success in percent, and how far its seeds lie apart.
+def comparison(task: str, evaluations: Mapping[str, Sequence[Row]]) -> Any:
+    """A table of several runs on one task, by name: success in percent, and how far a run's seeds lie apart.
 
-    A run's score is the mean over the steps it was evaluated at, as the paper averages its last checkpoints.
+    A run's score is the mean over the steps it was evaluated at, as the paper averages its last checkpoints. Runs are
+    named where methods alone do not tell them apart.
     """
-    goals = sorted({row["goal"] for rows in evaluations for row in rows})
+    goals = sorted({row["goal"] for rows in evaluations.values() for row in rows})
+    methods = [rows[0]["algorithm"] for rows in evaluations.values()]
+    named = len(set(methods)) < len(methods)
     lines = []
-    for rows in evaluations:
+    for name, rows in evaluations.items():
         seeds = sorted({row["seed"] for row in rows})
         scores = [success_rate([row for row in rows if row["seed"] == seed]) for seed in seeds]
         by_goal = [success_rate([row for row in rows if row["goal"] == goal]) for goal in goals]
         steps = ", ".join(f"{step:,}" for step in sorted({row["step"] for row in rows}))
+        cells = [steps, len(seeds), *(f"{rate:.0f}" for rate in by_goal)]
         overall = f"{np.mean(scores):.1f} ± {np.std(scores):.1f}"
-        lines.append([shown(rows[0]["algorithm"]), steps, len(seeds), *(f"{rate:.0f}" for rate in by_goal), overall])
-    tasks = ", ".join(sorted({rows[0]["task"] for rows in evaluations}))
-    title = f"{tasks}: success in %, mean and standard deviation over seeds"
-    return console.table(title, ["method", "step", "seeds", *goals, "overall"], lines)
+        lines.append([shown(rows[0]["algorithm"]), *([name] if named else []), *cells, overall])
+    title = f"{task}: success in %, mean and standard deviation over seeds"
+    columns = ["method", *(["run"] if named else []), "step", "seeds", *goals, "overall"]
+    return console.table(title, columns, lines, text=2 if named else 1)

@@ -30,7 +30,7 @@ class Training:
     steps: int = GRADIENT_STEPS
     batch_size: int = BATCH_SIZE
     learning_rate: float = LEARNING_RATE
-    precision: Literal["float32", "bfloat16"] = "float32"  # of the networks; losses and averages are float32
+    precision: Literal["float32", "bfloat16"] = "float32"  # of the networks; QRL and IVL want float32
     # The moving average takes the updated networks, as Algorithm 1 writes it, or (public code) the previous ones.
     target_from: Literal["updated", "previous"] = "updated"
     log_every: int = 5000  # steps between two lines of the log
