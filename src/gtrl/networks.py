@@ -158,12 +158,11 @@ class Quasimetric(eqx.Module):
 
 
 def interval_union(low: Array, high: Array) -> Array:
-    """The length of the union of the intervals [low_i, max(low_i, high_i)] over the last axis.
+    """The length of the union of the intervals [low_i, high_i] over the last axis; one with high_i < low_i is empty.
 
     Each interval adds what sticks out over those that begin before it: no sorting, and a gradient everywhere.
     """
     count = low.shape[-1]
-    high = jnp.maximum(low, high)
     earlier = jnp.arange(count)[:, None] > jnp.arange(count)  # among equal beginnings, by position
     before = (low[..., None, :] < low[..., :, None]) | ((low[..., None, :] == low[..., :, None]) & earlier)
     covered = jnp.where(before, high[..., None, :], low[..., :, None]).max(-1)
