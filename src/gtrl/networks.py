@@ -83,6 +83,11 @@ class Actor(Network):
         sizes = (spec.observation_dim + spec.goal_dim, *hidden, spec.action_dim)
         return cls(init_mlp(key, sizes, last_scale=0.01))
 
+    def act(self, observation: Array, goal: Array, key: Array) -> Array:
+        """The mean: it needs no luck."""
+        del key
+        return self(observation, goal)
+
 
 class FlowActor(eqx.Module):
     """A velocity field: (observation, goal, x, t) to the velocity of x; Euler steps carry noise to an action."""
@@ -99,15 +104,16 @@ class FlowActor(eqx.Module):
     def header(self) -> dict[str, Any]:
         return {"kind": "flow", "flow_steps": self.steps}
 
-    @property
-    def action_dim(self) -> int:
-        return self.layers[-1].bias.shape[-1]
-
     def velocity(self, observation: Array, goal: Array, x: Array, t: Array) -> Array:
         return mlp.forward(self.layers, jnp.concatenate([observation, goal, x, t], -1), jnp)
 
     def __call__(self, observation: Array, goal: Array, noise: Array) -> Array:
         return mlp.flow(self.layers, jnp.concatenate([observation, goal], -1), noise, self.steps, jnp)
+
+    def act(self, observation: Array, goal: Array, key: Array) -> Array:
+        """Where fresh noise is carried."""
+        noise = jax.random.normal(key, (*observation.shape[:-1], self.layers[-1].bias.shape[-1]))
+        return self(observation, goal, noise)
 
 
 class Bilinear(eqx.Module):

@@ -5,7 +5,6 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, ClassVar, Literal
 
-import jax
 import jax.numpy as jnp
 import tyro
 from jax import Array
@@ -95,11 +94,7 @@ class Algorithm(ABC):
 
     def act(self, nets: Any, observation: Array, goal: Array, key: Array) -> Array:
         """The action at evaluation, within -1 to 1: the mean of a Gaussian policy, a draw from a flow."""
-        policy = self.policy(nets)
-        if isinstance(policy, FlowActor):
-            noise = jax.random.normal(key, (*observation.shape[:-1], policy.action_dim))
-            return jnp.clip(policy(observation, goal, noise), -1, 1)
-        return jnp.clip(policy(observation, goal), -1, 1)
+        return jnp.clip(self.policy(nets).act(observation, goal, key), -1, 1)
 
     def value(self, nets: Any, observation: Array, goal: Array) -> Array | None:
         """V(s, g) for pictures, as E[gamma^T] where the method has one; None for methods without a value."""
