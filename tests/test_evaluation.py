@@ -27,7 +27,7 @@ from gtrl.evaluation.rollout import Episode, Job, Outcome, roll_out, run_episode
 from gtrl.networks import FlowActor, Spec
 from gtrl.runs import Run
 from gtrl.tasks import find_task
-from gtrl.theory.maze import Grid, grid_of, optimal_values
+from gtrl.theory.maze import Grid, grid_of, point_maze_values
 from gtrl.training import loop
 from gtrl.training.run import load_state, save_policies, train
 from gtrl.workers import spread
@@ -711,7 +711,7 @@ def test_values_of_a_corridor() -> None:
     """Without obstacles a point is max(|dx|, |dy|) / 0.2 steps away, as a step may be diagonal."""
     grid = maze_grid("#####", "#...#", "#####")
     goal = np.array([8.0, 0.0])
-    values = optimal_values(grid, goal, GAMMA, NOWHERE, NOWHERE)
+    values = point_maze_values(grid, goal, GAMMA, NOWHERE, NOWHERE)
     steps = np.abs(grid.points - goal).max(-1) / 0.2
     np.testing.assert_allclose(values[grid.free], GAMMA ** steps[grid.free], atol=1e-7)
     assert np.isnan(values[~grid.free]).all()
@@ -722,7 +722,7 @@ def test_values_around_a_corner() -> None:
     """A step goes to any of the eight neighbours that is free; SciPy finds the number of steps."""
     grid = maze_grid("####", "#..#", "#.##", "####")
     goal = np.array([0.0, 4.0])
-    values = optimal_values(grid, goal, GAMMA, NOWHERE, NOWHERE)
+    values = point_maze_values(grid, goal, GAMMA, NOWHERE, NOWHERE)
     points = grid.points[grid.free]
     near = np.abs(points[:, None] - points[None]).max(-1) < 0.21
     target = int(np.argmin(np.linalg.norm(points - goal, axis=-1)))
@@ -736,13 +736,13 @@ def test_values_through_a_teleporter() -> None:
     grid = maze_grid("#########", "#..#..#.#", "#########")
     entrance, beside, dead_end = np.array([[4.0, 0.0]]), [12.0, 0.0], [24.0, 0.0]
     goal = np.array([16.0, 0.0])
-    values = optimal_values(grid, goal, GAMMA, entrance, np.array([beside, dead_end]))
+    values = point_maze_values(grid, goal, GAMMA, entrance, np.array([beside, dead_end]))
     assert value_at(grid, values, *beside) == pytest.approx(GAMMA**20)
     assert value_at(grid, values, *dead_end) == 0
     # The 13th step from the origin, to x = 2.6, comes within 1.5 of the entrance: half the luck, and on from there.
     assert value_at(grid, values, 0, 0) == pytest.approx(GAMMA**13 * (GAMMA**20 + 0) / 2)
     # With the goal in the first room nothing leads to it from elsewhere, nor back out of the teleporter.
-    back = optimal_values(grid, np.array([0.0, 0.0]), GAMMA, entrance, np.array([beside, dead_end]))
+    back = point_maze_values(grid, np.array([0.0, 0.0]), GAMMA, entrance, np.array([beside, dead_end]))
     assert value_at(grid, back, *goal) == 0
     assert value_at(grid, back, 0.4, 0) == pytest.approx(GAMMA**2)
 
@@ -751,7 +751,7 @@ def test_luck_is_taken_only_where_it_is_better() -> None:
     """A teleporter between start and goal: it leads back to the start or right to the goal."""
     grid = maze_grid("#######", "#.....#", "#######")
     entrance, exits = np.array([[8.0, 0.0]]), np.array([[0.0, 0.0], [16.0, 0.0]])
-    values = optimal_values(grid, np.array([16.0, 0.0]), GAMMA, entrance, exits)
+    values = point_maze_values(grid, np.array([16.0, 0.0]), GAMMA, entrance, exits)
     # There is no way around: v = gamma^33 (v + 1) / 2 for 33 steps from x = 0 to 6.6, within 1.5 of the entrance.
     start = (GAMMA**33 / 2) / (1 - GAMMA**33 / 2)
     assert value_at(grid, values, 0, 0) == pytest.approx(start)

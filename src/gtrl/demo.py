@@ -83,14 +83,14 @@ def draw(folder: Path, rows: Sequence[dict[str, Any]]) -> Path:
     """`demo.png`: the maze, the exact values, and what each method learned and did."""
     from gtrl.environments import make_environment
     from gtrl.report.figures import maze_picture
-    from gtrl.theory.maze import grid_of, optimal_values
+    from gtrl.theory.maze import grid_of, point_maze_values
 
     task = find_task(TASK)
     maze = make_environment(task).unwrapped
     layout = np.load(folder / METHODS[0] / "values.npz")
     grid = grid_of(maze.maze_map, maze._maze_unit, maze._offset_x)
     goal = layout["goals"][PICTURED_GOAL - 1]
-    values = optimal_values(grid, goal, task.gamma, layout["entrances"], layout["exits"])
+    values = point_maze_values(grid, goal, task.gamma, layout["entrances"], layout["exits"])
     write_npz(folder / "exact.npz", {"points": grid.points, "values": values})
     rates: dict[str, list[float]] = {}
     for method in METHODS:

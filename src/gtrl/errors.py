@@ -36,3 +36,7 @@ class RunError(GtrlError):
 
 class ConfigError(GtrlError):
     """A hyperparameter outside its range."""
+
+
+class ProcessError(GtrlError):
+    """A finite process, behaviour or log that is not one."""

@@ -1,18 +1,89 @@
-"""The optimal value of a point maze with teleporters, exact on a fine grid of positions. NumPy only.
+"""Mazes as finite processes: drawn in text, cell by cell, or OGBench's point maze on a fine grid of positions.
 
-The point agent moves by at most 0.2 along each axis in a step, so on a grid of that spacing a step leads to
-one of the eight neighbours or nowhere. Stepping into a teleporter leads to one of its exits, each equally
-likely. The value is that of equation 1: the expectation of gamma to the power of the arrival time.
+Stepping into a teleporter leads to one of its exits, each equally likely; walking into a wall leads nowhere.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-STEP = 0.2  # how far the agent moves along an axis in one step
+from gtrl.errors import ProcessError
+from gtrl.theory.process import Process
+from gtrl.theory.values import optimal_values
+
+FOUR_MOVES = ((-1, 0), (1, 0), (0, -1), (0, 1))
+EIGHT_MOVES_AND_STAY = tuple((di, dj) for di in (-1, 0, 1) for dj in (-1, 0, 1))
+
+
+def lattice(
+    here: np.ndarray,
+    moves: Sequence[tuple[int, int]],
+    captured: np.ndarray,
+    landing: Sequence[tuple[int, int]],
+) -> Process:
+    """The process of moving about the points where `here` (rows, columns) is true; states are numbered row by row.
+
+    Whoever moves to a `captured` point, a state or not, is at one of the `landing` points instead.
+    """
+    number = np.full(np.add(here.shape, 2), -1)  # with a border of nothing
+    number[1:-1, 1:-1][here] = np.arange(here.sum())
+    teleports = np.pad(captured, 1)
+    at = np.argwhere(here) + 1
+    outcomes = max(1, len(landing))
+    exits = number[tuple(np.transpose(landing) + 1)] if len(landing) else np.zeros(1, int)
+    successors = np.empty((len(at), len(moves), outcomes), int)
+    for a, move in enumerate(moves):
+        to = tuple((at + move).T)
+        stays = np.where(number[to] >= 0, number[to], np.arange(len(at)))
+        successors[:, a] = np.where(teleports[to][:, None] & (len(landing) > 0), exits, stays[:, None])
+    return Process(successors, np.full(successors.shape, 1 / outcomes))
+
+
+# --- mazes in text ---
+
+
+class Maze(NamedTuple):
+    """A maze of cells: its process, where its states are, and the cells that have names."""
+
+    rows: tuple[str, ...]
+    process: Process
+    cells: np.ndarray  # (S, 2) row and column of each state
+    names: dict[str, int]
+
+    def picture(self, of_states: np.ndarray) -> np.ndarray:
+        """Numbers of states laid out as the maze, NaN elsewhere."""
+        image = np.full((len(self.rows), len(self.rows[0])), np.nan)
+        image[tuple(self.cells.T)] = of_states
+        return image
+
+
+def maze(rows: Sequence[str]) -> Maze:
+    """A maze from text: `#` is a wall, `.` a cell, `T` a teleporter, capital letters its exits, others name a cell.
+
+    The four actions are up, down, left and right. The teleporter itself is no state: nobody stays there.
+    """
+    symbols = np.array([list(row) for row in rows])
+    if symbols.ndim != 2:
+        raise ProcessError("the rows of a maze must be equally long.")
+    letters = {symbol for symbol in symbols.flat if symbol not in "#.T"}
+    if any((symbols == letter).sum() > 1 for letter in letters):
+        raise ProcessError("each letter of a maze but T may name one cell only.")
+    here = (symbols != "#") & (symbols != "T")
+    captured = symbols == "T"
+    landing = [tuple(map(int, cell)) for cell in np.argwhere(here & np.char.isupper(symbols))]
+    if captured.any() != bool(landing):
+        raise ProcessError("a maze needs both teleporters (T) and their exits (capital letters), or neither.")
+    cells = np.argwhere(here)
+    names = {str(symbols[tuple(cell)]): state for state, cell in enumerate(cells) if symbols[tuple(cell)] in letters}
+    return Maze(tuple(rows), lattice(here, FOUR_MOVES, captured, landing), cells, names)
+
+
+# --- the point maze ---
+
+STEP = 0.2  # how far the point agent moves along an axis in one step
 RADIUS = 0.7  # of the agent: its centre stays so far from walls
 CAPTURE = 1.5  # how close to an entrance the agent is teleported, in units of the teleporter's radius (1)
-MOVES = [(di, dj) for di in (-1, 0, 1) for dj in (-1, 0, 1)]
 
 
 class Grid(NamedTuple):
@@ -23,7 +94,7 @@ class Grid(NamedTuple):
 
 
 def grid_of(maze_map: np.ndarray, unit: float, offset: float) -> Grid:
-    """A grid of spacing `STEP` over the whole maze, cell centres on it."""
+    """A grid of spacing `STEP` over the whole maze, cell centres on it: a step leads to a neighbour or nowhere."""
     per_cell = round(unit / STEP)
     rows, columns = ((cells - 1) * per_cell + 1 for cells in maze_map.shape)
     x, y = np.arange(columns) * STEP - offset, np.arange(rows) * STEP - offset
@@ -43,28 +114,15 @@ def nearest(grid: Grid, xy: np.ndarray) -> tuple[int, int]:
     return row, column
 
 
-def optimal_values(
-    grid: Grid, goal: np.ndarray, gamma: float, entrances: np.ndarray, exits: np.ndarray, tolerance: float = 1e-9
+def point_maze_values(
+    grid: Grid, goal: np.ndarray, gamma: float, entrances: np.ndarray, exits: np.ndarray
 ) -> np.ndarray:
-    """V*(s, g) at every free point for one goal, NaN elsewhere, by value iteration."""
-    target = nearest(grid, goal)
-    landing = [nearest(grid, xy) for xy in exits]
+    """V*(s, g) at every free point for one goal, NaN elsewhere."""
     captured = np.zeros_like(grid.free)
     for xy in entrances:
         captured |= np.linalg.norm(grid.points - np.asarray(xy), axis=-1) <= CAPTURE
-    rows, columns = grid.free.shape
-    value = np.zeros((rows, columns))
-    value[target] = 1.0
-    while True:
-        arrival = value.copy()  # the value of stepping onto a point
-        if landing and captured.any():
-            arrival[captured] = np.mean([value[point] for point in landing])
-        arrival[~grid.free] = 0.0
-        padded = np.pad(arrival, 1)
-        shifted = [padded[1 + di : 1 + di + rows, 1 + dj : 1 + dj + columns] for di, dj in MOVES]
-        updated = gamma * np.max(shifted, 0)
-        updated[target] = 1.0
-        change = np.abs(np.where(grid.free, updated - value, 0)).max()
-        value = np.where(grid.free, updated, 0.0)
-        if change < tolerance:
-            return np.where(grid.free, value, np.nan)
+    process = lattice(grid.free, EIGHT_MOVES_AND_STAY, captured, [nearest(grid, xy) for xy in exits])
+    target = np.flatnonzero(grid.free).searchsorted(np.ravel_multi_index(nearest(grid, goal), grid.free.shape))
+    values = np.full(grid.free.shape, np.nan)
+    values[grid.free] = optimal_values(process, gamma, np.array([target]))[:, 0]
+    return values

@@ -1,0 +1,194 @@
+"""Finite controlled processes, behaviours in them, and what these log."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from gtrl.errors import ProcessError
+
+
+@dataclass(frozen=True, eq=False)
+class Process:
+    """States 0 to S-1, actions 0 to A-1: action a in state s leads to successors[s, a, k] with probabilities[s, a, k].
+
+    Every action can be taken in every state; where a state has fewer choices, one of them has several numbers. A
+    successor may be listed twice, and with probability 0 (padding).
+    """
+
+    successors: np.ndarray  # (S, A, K)
+    probabilities: np.ndarray  # (S, A, K)
+
+    def __post_init__(self) -> None:
+        if self.successors.ndim != 3 or self.successors.shape != self.probabilities.shape or not self.successors.size:
+            raise ProcessError(
+                "successors and probabilities must both have shape (states, actions, successors), "
+                f"not {self.successors.shape} and {self.probabilities.shape}."
+            )
+        if self.successors.min() < 0 or self.successors.max() >= self.states:
+            raise ProcessError(f"a successor is not one of the {self.states} states.")
+        _check_distribution("the probabilities of an action's successors", self.probabilities)
+
+    @classmethod
+    def from_dense(cls, p: np.ndarray) -> "Process":
+        """From p[s, a, s']."""
+        p = np.asarray(p, float)
+        if p.ndim != 3 or p.shape[0] != p.shape[2]:
+            raise ProcessError(f"dense probabilities must have shape (states, actions, states), not {p.shape}.")
+        most = max(1, int((p != 0).sum(-1).max(initial=0)))
+        successors = np.argsort(p == 0, axis=-1, kind="stable")[..., :most]
+        return cls(successors, np.take_along_axis(p, successors, -1))
+
+    @classmethod
+    def from_sparse(cls, matrices: Sequence[Any]) -> "Process":
+        """From one SciPy sparse matrix p[s, s'] for each action; nothing of size S x S is made."""
+        rows = [sparse.csr_array(matrix) for matrix in matrices]
+        if len({matrix.shape for matrix in rows}) != 1 or rows[0].shape[0] != rows[0].shape[1]:
+            raise ProcessError("sparse probabilities must be square matrices of one shape, one for each action.")
+        states, most = rows[0].shape[0], max(int(np.diff(matrix.indptr).max()) for matrix in rows)
+        successors = np.zeros((states, len(rows), max(1, most)), int)
+        probabilities = np.zeros(successors.shape)
+        for action, matrix in enumerate(rows):
+            state = np.repeat(np.arange(states), np.diff(matrix.indptr))
+            place = np.arange(matrix.nnz) - matrix.indptr[state]
+            successors[state, action, place] = matrix.indices
+            probabilities[state, action, place] = matrix.data
+        return cls(successors, probabilities)
+
+    @property
+    def states(self) -> int:
+        return self.successors.shape[0]
+
+    @property
+    def actions(self) -> int:
+        return self.successors.shape[1]
+
+    @cached_property
+    def dense(self) -> np.ndarray:
+        """p[s, a, s']."""
+        p = np.zeros((self.states, self.actions, self.states))
+        s, a, _ = np.indices(self.successors.shape)
+        np.add.at(p, (s, a, self.successors), self.probabilities)
+        return p
+
+    @cached_property
+    def graph(self) -> Any:
+        """G: an edge from s to s' wherever some action can lead there. A sparse matrix of ones, (S, S)."""
+        s, _, _ = np.nonzero(self.probabilities)
+        edges = sparse.csr_array((np.ones(len(s)), (s, self.successors[self.probabilities > 0])), (self.states,) * 2)
+        edges.sum_duplicates()
+        edges.data[:] = 1
+        return edges
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether every action has one outcome."""
+        first = np.take_along_axis(self.successors, self.probabilities.argmax(-1, keepdims=True), -1)
+        return bool((self.probabilities[self.successors != first] == 0).all())
+
+    def under(self, beta: np.ndarray) -> np.ndarray:
+        """The chain of states (S, S) under a behaviour beta[s, a]."""
+        check_behaviour(self, beta)
+        chain = np.zeros((self.states, self.states))
+        s, _, _ = np.indices(self.successors.shape)
+        np.add.at(chain, (s, self.successors), beta[..., None] * self.probabilities)
+        return chain
+
+    def step(self, state: np.ndarray, action: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Successors drawn at random."""
+        place = _draw(self.probabilities[state, action], rng)
+        return self.successors[state, action, place]
+
+
+def uniform(process: Process) -> np.ndarray:
+    """The behaviour that takes every action equally often."""
+    return np.full((process.states, process.actions), 1 / process.actions)
+
+
+def check_behaviour(process: Process, beta: np.ndarray) -> None:
+    if beta.shape != (process.states, process.actions):
+        raise ProcessError(
+            f"a behaviour must have shape (states, actions) = {process.states, process.actions}, not {beta.shape}."
+        )
+    _check_distribution("the probabilities of a behaviour's actions", beta)
+
+
+def _check_distribution(what: str, p: np.ndarray) -> None:
+    if not (np.isfinite(p).all() and (p >= 0).all() and np.allclose(p.sum(-1), 1, atol=1e-9)):
+        raise ProcessError(f"{what} must not be negative and must sum to 1.")
+
+
+def _draw(p: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """One index for each row of probabilities."""
+    reached = np.cumsum(p, -1) > rng.random((*p.shape[:-1], 1)) * p.sum(-1, keepdims=True)
+    return reached.argmax(-1)
+
+
+class Log(NamedTuple):
+    """Logged trajectories, one after the other. The last row of each is a state whose successor was not recorded."""
+
+    states: np.ndarray  # (N,)
+    actions: np.ndarray  # (N,)
+    ends: np.ndarray  # (N,) the last row of each row's trajectory
+
+    @classmethod
+    def of(cls, trajectories: Sequence[tuple[Sequence[int], Sequence[int]]]) -> "Log":
+        """From (states, actions) of each trajectory, equally many of both."""
+        states, actions, ends, rows = [], [], [], 0
+        for s, a in trajectories:
+            if len(s) != len(a) or not len(s):
+                raise ProcessError(f"a trajectory has {len(s)} states and {len(a)} actions; it needs as many of both.")
+            rows += len(s)
+            states.append(np.asarray(s, int))
+            actions.append(np.asarray(a, int))
+            ends.append(np.full(len(s), rows - 1))
+        return cls(np.concatenate(states), np.concatenate(actions), np.concatenate(ends))
+
+    @property
+    def transitions(self) -> np.ndarray:
+        """The rows that have a successor."""
+        return np.flatnonzero(np.arange(len(self.ends)) < self.ends)
+
+    def pairs(self, states: int) -> np.ndarray:
+        """R of Proposition 2, (S, S): the pairs (s_i, s_j) with i <= j on one trajectory."""
+        together = np.zeros((states, states), bool)
+        for row, end in enumerate(self.ends):
+            together[self.states[row], self.states[row : end + 1]] = True
+        return together
+
+    def behaviour(self, states: int, actions: int) -> np.ndarray:
+        """How often each action was logged in each state; uniform where a state was never seen."""
+        counts = np.zeros((states, actions))
+        np.add.at(counts, (self.states, self.actions), 1)
+        total = counts.sum(1, keepdims=True)
+        return np.where(total > 0, counts / np.maximum(total, 1), 1 / actions)
+
+
+def sample_log(process: Process, beta: np.ndarray, starts: np.ndarray, length: int, rng: np.random.Generator) -> Log:
+    """One trajectory of `length` transitions from each start, under the behaviour."""
+    check_behaviour(process, beta)
+    states, actions = (np.empty((len(starts), length + 1), int) for _ in range(2))
+    states[:, 0] = starts
+    for t in range(length + 1):
+        actions[:, t] = _draw(beta[states[:, t]], rng)
+        if t < length:
+            states[:, t + 1] = process.step(states[:, t], actions[:, t], rng)
+    ends = np.repeat(np.arange(1, len(starts) + 1) * (length + 1) - 1, length + 1)
+    return Log(states.ravel(), actions.ravel(), ends)
+
+
+def random_process(
+    rng: np.random.Generator, states: int, actions: int, branching: int = 3, absorbing: float = 0.1
+) -> Process:
+    """Every action leads to 1 to `branching` random states; some states cannot be left."""
+    p = np.zeros((states, actions, states))
+    for s in range(states):
+        trapped = rng.random() < absorbing
+        for a in range(actions):
+            count = 1 if trapped else rng.integers(1, min(branching, states) + 1)
+            outcomes = [s] if trapped else rng.choice(states, count, replace=False)
+            p[s, a, outcomes] = rng.dirichlet(np.ones(count))
+    return Process.from_dense(p / p.sum(-1, keepdims=True))
