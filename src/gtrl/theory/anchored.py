@@ -71,13 +71,13 @@ class Anchored:
     def fixed_point(self, d: Draws, start: np.ndarray | float = 0.0) -> np.ndarray:
         """The limit of fit after fit, from 0 as in Proposition 3 or from another table."""
         q = np.broadcast_to(np.asarray(start, float), (d.states, d.actions, d.states)).copy()
+        last = np.inf
         for _ in range(MOST_FITS):
             before, q = q, self(q, d)
-            if np.abs(q - before).max() <= SETTLED:
+            last = np.abs(q - before).max()
+            if last <= SETTLED:
                 return q
-        raise ProcessError(
-            f"the fits have not settled after {MOST_FITS}; the last changed {np.abs(q - before).max():.1e}."
-        )
+        raise ProcessError(f"the fits have not settled after {MOST_FITS}; the last one changed {last:.1e}.")
 
     def _base_case(self, q: np.ndarray, same: np.ndarray, following: np.ndarray) -> np.ndarray:
         return np.where(same, 1.0, np.where(following, self.gamma, q))

@@ -4,7 +4,7 @@ A draw is a transition (s, a, s') with the action a' logged at s', a goal g, whe
 sub-goal w with its action a_w. Equations 5 to 10 need nothing else, but for whether g comes right after w.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -65,8 +65,7 @@ class Draws:
 
     def reweighted(self, factor: np.ndarray) -> "Draws":
         """The same draws, each `factor` times as likely."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return Draws(**values | {"probability": self.probability * factor})
+        return replace(self, probability=self.probability * factor)
 
 
 class _Tally:
@@ -162,7 +161,8 @@ def model_draws(
     goals = np.full(states, 1 / states) if rows is None else rows
     current, trajectory, anywhere = mixture
     steps, at_once, between = _goals_ahead(process, beta, gamma)
-    if restored:  # given (s', a') the goal is not drawn but given
+    unreachable = np.zeros_like(at_once, bool)
+    if restored:  # given (s', a'), the goal is not drawn but given
         total = at_once + between.sum((1, 2))
         share = np.divide(goals, total, out=np.zeros_like(total), where=total > 0)
         at_once, between = at_once * share, between * share[:, None, None]
@@ -185,7 +185,7 @@ def model_draws(
             by[..., None, None], w, a_w, np.arange(2)[:, None],
         )  # fmt: skip
         # --- anywhere, and s itself ---
-        free = anywhere * goals + (trajectory * goals * unreachable[y] if restored else 0)
+        free = (anywhere + trajectory * unreachable[y]) * goals  # where g is given and cannot lie ahead, m = 0
         tally.add(chance[:, None] * (free + current * (every_state == s)), s, a, every_state, 0, to, by, s, a, 0)
     return tally.draws()
 

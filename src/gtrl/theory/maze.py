@@ -71,7 +71,7 @@ def maze(rows: Sequence[str]) -> Maze:
         raise ProcessError("each letter of a maze but T may name one cell only.")
     here = (symbols != "#") & (symbols != "T")
     captured = symbols == "T"
-    landing = [tuple(map(int, cell)) for cell in np.argwhere(here & np.char.isupper(symbols))]
+    landing = [(int(i), int(j)) for i, j in np.argwhere(here & np.char.isupper(symbols))]
     if captured.any() != bool(landing):
         raise ProcessError("a maze needs both teleporters (T) and their exits (capital letters), or neither.")
     cells = np.argwhere(here)

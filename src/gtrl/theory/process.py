@@ -45,7 +45,7 @@ class Process:
     @classmethod
     def from_sparse(cls, matrices: Sequence[Any]) -> "Process":
         """From one SciPy sparse matrix p[s, s'] for each action; nothing of size S x S is made."""
-        rows = [sparse.csr_array(matrix) for matrix in matrices]
+        rows: list[Any] = [sparse.csr_array(matrix) for matrix in matrices]
         if len({matrix.shape for matrix in rows}) != 1 or rows[0].shape[0] != rows[0].shape[1]:
             raise ProcessError("sparse probabilities must be square matrices of one shape, one for each action.")
         states, most = rows[0].shape[0], max(int(np.diff(matrix.indptr).max()) for matrix in rows)

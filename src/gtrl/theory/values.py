@@ -18,10 +18,9 @@ SMALLEST_CHANGE = 1e-13  # where value iteration stops; what is missing then is 
 def backup(successors: Array, probabilities: Array, v: Array, gamma: float) -> Array:
     """The largest gamma E[V(s', g)] over actions, (S, G): one step of value iteration but for the goal itself."""
     best = jnp.zeros_like(v)
-    for a in range(successors.shape[1]):  # a gather for each, not one of (S, A, K, G)
-        best = jnp.maximum(
-            best, sum(probabilities[:, a, k, None] * v[successors[:, a, k]] for k in range(successors.shape[2]))
-        )
+    for a in range(successors.shape[1]):  # a gather for each outcome, not one of (S, A, K, G)
+        mean = sum(probabilities[:, a, k, None] * v[successors[:, a, k]] for k in range(successors.shape[2]))
+        best = jnp.maximum(best, mean)
     return gamma * best
 
 
@@ -91,7 +90,7 @@ def diameter(distances: np.ndarray) -> int:
 
 def forced(process: Process) -> np.ndarray:
     """(S, S): whether some action leads from s to g with certainty."""
-    return np.isclose(process.dense, 1).any(1)
+    return np.any(process.dense > 1 - 1e-9, axis=1)
 
 
 def surely_shortest(process: Process) -> np.ndarray:
