@@ -15,7 +15,7 @@ from gtrl.tasks import HINDSIGHT_CLIP, ONE_STEP_EXPECTILE, SUBGOAL_EXPECTILE
 from gtrl.theory.draws import Draws
 from gtrl.theory.process import Log
 
-SETTLED = 1e-11  # a fixed point is reached when a fit changes no entry by more
+SETTLED = 1e-11  # by default, a fixed point is reached when a fit changes no entry by more
 MOST_FITS = 20_000
 MOST_STEPS = 100
 TINY = 1e-300
@@ -68,14 +68,14 @@ class Anchored:
         fitted[d.entry] = expectiles(y_a, self.weights(q, d, y_a, y_td), kappa, d, q[d.entry])
         return fitted
 
-    def fixed_point(self, d: Draws, start: np.ndarray | float = 0.0) -> np.ndarray:
+    def fixed_point(self, d: Draws, start: np.ndarray | float = 0.0, settled: float = SETTLED) -> np.ndarray:
         """The limit of fit after fit, from 0 as in Proposition 3 or from another table."""
         q = np.broadcast_to(np.asarray(start, float), (d.states, d.actions, d.states)).copy()
         last = np.inf
         for _ in range(MOST_FITS):
             before, q = q, self(q, d)
             last = np.abs(q - before).max()
-            if last <= SETTLED:
+            if last <= settled:
                 return q
         raise ProcessError(f"the fits have not settled after {MOST_FITS}; the last one changed {last:.1e}.")
 

@@ -183,12 +183,16 @@ def sample_log(process: Process, beta: np.ndarray, starts: np.ndarray, length: i
 def random_process(
     rng: np.random.Generator, states: int, actions: int, branching: int = 3, absorbing: float = 0.1
 ) -> Process:
-    """Every action leads to 1 to `branching` random states; some states cannot be left."""
-    p = np.zeros((states, actions, states))
-    for s in range(states):
-        trapped = rng.random() < absorbing
-        for a in range(actions):
-            count = 1 if trapped else rng.integers(1, min(branching, states) + 1)
-            outcomes = [s] if trapped else rng.choice(states, count, replace=False)
-            p[s, a, outcomes] = rng.dirichlet(np.ones(count))
-    return Process.from_dense(p / p.sum(-1, keepdims=True))
+    """Every action leads to 1 to `branching` random states, some states cannot be left."""
+    branching = min(branching, states)
+    successors = rng.permuted(np.tile(np.arange(states), (states, actions, 1)), axis=-1)[..., :branching]
+    count = rng.integers(1, branching + 1, (states, actions, 1))
+    trapped = np.flatnonzero(rng.random(states) < absorbing)
+    successors[trapped, :, 0], count[trapped] = trapped[:, None], 1
+    weight = rng.exponential(size=successors.shape) * (np.arange(branching) < count)
+    return Process(successors, weight / weight.sum(-1, keepdims=True))
+
+
+def random_behaviour(rng: np.random.Generator, process: Process) -> np.ndarray:
+    """Every action has some probability, the same in no two states."""
+    return rng.dirichlet(np.ones(process.actions), process.states)

@@ -114,7 +114,10 @@ def surely_shortest(process: Process) -> np.ndarray:
 def occupancy(process: Process, beta: np.ndarray, gamma: float) -> np.ndarray:
     """mu(g | s): where the behaviour is when it ends, if each step is the last with probability 1 - gamma. (S, S)."""
     chain = process.under(beta)
-    return (1 - gamma) * np.linalg.inv(np.eye(process.states) - gamma * chain)
+    mu = (1 - gamma) * np.linalg.inv(np.eye(process.states) - gamma * chain)
+    return np.where(
+        np.isfinite(shortest_path(chain > 0, unweighted=True)), mu, 0.0
+    )  # no rounding where there is no way
 
 
 def behaviour_values(process: Process, beta: np.ndarray, gamma: float) -> np.ndarray:

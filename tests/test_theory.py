@@ -1,0 +1,310 @@
+"""The exact theory's parts, one by one, against loops, sums and linear algebra written here, or numbers by hand."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Literal
+
+import finite
+import numpy as np
+import pytest
+from scipy import sparse
+
+from gtrl.errors import ProcessError
+from gtrl.tasks import TRAJECTORY_GOALS, VALUE_GOALS, Goals
+from gtrl.theory.anchored import Anchored, expectiles, monte_carlo_values, transitive_fit
+from gtrl.theory.draws import Draws, dataset_draws, model_draws
+from gtrl.theory.examples import ARROWS, TELEPORTER, magnified, teleport_maze, teleporter, teleporter_log, walker
+from gtrl.theory.maze import CAPTURE, grid_of, maze, nearest, point_maze_values
+from gtrl.theory.process import Log, Process, random_process, sample_log, uniform
+from gtrl.theory.transitive import max_product
+from gtrl.theory.values import backups_needed, divide_and_conquer_values, optimal_values
+
+SEEDS = range(8)
+
+
+# --- processes ---
+
+
+def test_dense_and_sparse_processes_agree():
+    p = np.array([[[0, 0.5, 0.5], [1, 0, 0]], [[0.2, 0.3, 0.5], [0, 1, 0]], [[0, 0, 1], [0, 0.9, 0.1]]])
+    dense = Process.from_dense(p)
+    listed = Process.from_sparse([sparse.coo_array(p[:, a]) for a in range(2)])
+    for process in (dense, listed):
+        assert (process.states, process.actions, process.successors.shape[2]) == (3, 2, 3)
+        np.testing.assert_array_equal(process.dense, p)
+        np.testing.assert_array_equal(process.graph.toarray(), [[1, 1, 1], [1, 1, 1], [0, 1, 1]])
+        assert not process.deterministic
+    assert Process.from_dense(p[:1, 1:, :1]).deterministic
+
+
+def test_a_successor_may_be_listed_twice_or_in_vain():
+    process = Process(np.array([[[1, 1, 0]], [[0, 1, 0]]]), np.array([[[0.5, 0.5, 0]], [[0.25, 0.5, 0.25]]]))
+    np.testing.assert_array_equal(process.dense[:, 0], [[0, 1], [0.5, 0.5]])
+    np.testing.assert_array_equal(process.graph.toarray(), [[0, 1], [1, 1]])
+    assert not process.deterministic
+    assert Process(process.successors[:, :, [0, 0, 2]], process.probabilities[[0, 0]]).deterministic
+
+
+ONE = np.ones((1, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: Process(np.zeros((1, 1), int), np.ones((1, 1))), r"must both have shape .*, not \(1, 1\) and \(1, 1\)\."),
+        (lambda: Process(np.zeros((1, 1, 2), int), ONE), r"not \(1, 1, 2\) and \(1, 1, 1\)\."),
+        (lambda: Process(np.zeros((0, 1, 1), int), ONE[:0]), r"not \(0, 1, 1\) and"),
+        (lambda: Process(np.array([[[1]]]), ONE), "a successor is not one of the 1 states"),
+        (lambda: Process(np.array([[[-1]]]), ONE), "a successor is not one of the 1 states"),
+        (lambda: Process(np.zeros((1, 1, 1), int), 0.9 * ONE), "successors must not be negative and must sum to 1"),
+        (lambda: Process(np.zeros((1, 1, 2), int), np.array([[[1.5, -0.5]]])), "must not be negative"),
+        (lambda: Process(np.zeros((1, 1, 1), int), np.nan * ONE), "must sum to 1"),
+        (lambda: Process.from_dense(np.ones((2, 1, 3)) / 3), r"\(states, actions, states\), not \(2, 1, 3\)"),
+        (lambda: Process.from_dense(np.zeros((2, 1, 2))), "must sum to 1"),
+        (lambda: Process.from_sparse([np.eye(2), np.eye(3)]), "square matrices of one shape"),
+        (lambda: Process.from_sparse([np.ones((2, 3)) / 3]), "square matrices"),
+        (lambda: teleporter().under(np.ones((13, 2)) / 2), r"\(states, actions\) = \(13, 1\), not \(13, 2\)"),
+        (lambda: teleporter().under(0.5 * np.ones((13, 1))), "behaviour's actions must not be negative"),
+        (lambda: Log.of([([0, 1], [0])]), "has 2 states and 1 actions"),
+        (lambda: Log.of([([], [])]), "has 0 states"),
+        (lambda: maze(["#s.", "##"]), "rows of a maze must be equally long"),
+        (lambda: maze(["s.s"]), "may name one cell only"),
+        (lambda: maze(["sA"]), "needs both teleporters"),
+        (lambda: maze(["sT"]), "needs both teleporters"),
+        (lambda: magnified(("s",), 0), "1 time or more, not 0"),
+    ],
+)  # fmt: skip
+def test_bad_input_gives_a_sentence(make: Callable[[], object], sentence: str):
+    with pytest.raises(ProcessError, match=sentence):
+        make()
+
+
+def test_too_many_draws_give_a_sentence():
+    log = Log.of([([0, 1], [0, 0])])
+    with pytest.raises(ProcessError, match="too many to list"):
+        dataset_draws(log, 100_000, 4, 0.9)
+
+
+# --- logs ---
+
+
+def test_log_by_hand():
+    log = Log.of([([0, 1, 1], [1, 0, 1]), ([3], [0]), ([1, 0], [1, 1])])
+    np.testing.assert_array_equal(log.ends, [2, 2, 2, 3, 5, 5])
+    np.testing.assert_array_equal(log.transitions, [0, 1, 4])
+    np.testing.assert_array_equal(np.argwhere(log.pairs(4)), [[0, 0], [0, 1], [1, 0], [1, 1], [3, 3]])
+    # State 2 was never seen; the actions of last rows count.
+    np.testing.assert_array_equal(log.behaviour(4, 2), [[0, 1], [1 / 3, 2 / 3], [0.5, 0.5], [1, 0]])
+
+
+def test_sampled_logs_follow_process_and_behaviour():
+    rng = np.random.default_rng(0)
+    process = random_process(rng, 4, 2, branching=3, absorbing=0)
+    beta = np.array([[0.2, 0.8], [1, 0], [0.5, 0.5], [0, 1]])
+    starts = np.arange(4).repeat(500)
+    log = sample_log(process, beta, starts, 10, rng)
+    states, actions = log.states.reshape(-1, 11), log.actions.reshape(-1, 11)
+    np.testing.assert_array_equal(states[:, 0], starts)
+    np.testing.assert_array_equal(log.ends.reshape(-1, 11), np.arange(2000)[:, None] * 11 + np.full(11, 10))
+    counts, choices = np.zeros((4, 2, 4)), np.zeros((4, 2))
+    np.add.at(counts, (states[:, :-1], actions[:, :-1], states[:, 1:]), 1)
+    np.add.at(choices, (states, actions), 1)
+    assert (counts[process.dense == 0] == 0).all()
+    assert (choices[beta == 0] == 0).all()
+    for seen, chance in ((counts, process.dense), (choices, beta)):
+        total = seen.sum(-1, keepdims=True)
+        off = np.abs(seen - total * chance)
+        assert (off <= 4 * np.sqrt(total * chance * (1 - chance)) + 1e-9).all()  # four standard deviations
+    assert min(total.min(), counts.sum(-1)[beta > 0].min()) > 500
+
+
+# --- values ---
+
+
+def corridor(cells: int) -> Process:
+    here = np.arange(cells)
+    return Process(
+        np.stack([np.maximum(here - 1, 0), np.minimum(here + 1, cells - 1)], 1)[..., None], np.ones((cells, 2, 1))
+    )
+
+
+@pytest.mark.parametrize("cells", [2, 9, 300])
+def test_one_step_backups_of_a_corridor(cells: int):
+    """One for each step of the longest way; 300 goals are more than are swept at once."""
+    process, here = corridor(cells), np.arange(cells)
+    expected = 0.99 ** np.abs(here[:, None] - here)
+    np.testing.assert_allclose(optimal_values(process, 0.99), expected, atol=1e-11)
+    assert backups_needed(process, 0.99) == cells - 1
+
+
+def test_values_of_chosen_goals():
+    goals = np.array([7, 2, 7])
+    expected = 0.9 ** np.abs(np.arange(9)[:, None] - goals)
+    np.testing.assert_allclose(optimal_values(corridor(9), 0.9, goals), expected, atol=1e-11)
+
+
+@pytest.mark.parametrize(("rows", "inner", "columns"), [(300, 7, 5), (256, 3, 2), (3, 4, 6)])
+def test_max_product(rows: int, inner: int, columns: int):
+    rng = np.random.default_rng(0)
+    left, right = rng.random((rows, inner)), rng.random((inner, columns))
+    np.testing.assert_array_equal(max_product(left, right), (left[:, :, None] * right).max(1))
+
+
+# --- expectiles ---
+
+
+def exact_expectile(y: np.ndarray, weight: np.ndarray, kappa: np.ndarray) -> float:
+    """The root of the slope: between two neighbours of the sorted targets it is linear, so try them all."""
+    order = np.argsort(y)
+    y, weight, kappa = y[order], weight[order], kappa[order]
+    for below in range(1, len(y)):
+        pull = weight * np.where(np.arange(len(y)) < below, 1 - kappa, kappa)
+        x = np.average(y, weights=pull)
+        if y[below - 1] <= x <= y[below]:
+            return float(x)
+    return float(y[0])
+
+
+def draws_of(s: np.ndarray) -> Draws:
+    """Draws for the entries (s, 0, 0), of which only the grouping matters."""
+    zeros = np.zeros_like(s)
+    return Draws(int(s.max()) + 1, 1, np.ones(len(s)), s, zeros, zeros, zeros > 0, zeros, zeros, zeros, zeros, zeros > 0)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("start", [0.0, 0.4, 1.0])
+def test_expectiles(seed: int, start: float):
+    rng = np.random.default_rng(seed)
+    group = np.repeat(np.arange(6), [1, 2, 3, 5, 8, 40])
+    y = np.round(rng.random(len(group)), rng.integers(1, 4))  # some targets are the same
+    weight, kappa = rng.exponential(size=len(y)), rng.uniform(0.5, 0.999, len(y))
+    expected = [exact_expectile(y[group == e], weight[group == e], kappa[group == e]) for e in range(6)]
+    found = expectiles(y, weight, kappa, draws_of(group), np.full(6, start))
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_expectile_by_hand():
+    """0 and 1 once each: x pulled by (1 - kappa) down and kappa up is kappa. Weights 3 and 1 at .5: their mean."""
+    y, group = np.array([0.0, 1, 0, 1]), np.array([0, 0, 1, 1])
+    found = expectiles(y, np.array([1.0, 1, 3, 1]), np.array([0.7, 0.7, 0.5, 0.5]), draws_of(group), np.zeros(2))
+    np.testing.assert_allclose(found, [0.7, 0.25])
+
+
+# --- draws from a log ---
+
+Draw = tuple[int, int, int, bool, int, int, int, int, bool]  # (s, a, g, m, s', a', w, a_w, g right after w)
+Tally = dict[Draw, float]
+
+
+def tally_of(d: Draws) -> Tally:
+    columns = (d.s, d.a, d.g, d.m, d.s_next, d.a_next, d.w, d.a_w, d.g_after_w)
+    listed = {tuple(column[i].item() for column in columns): float(d.probability[i]) for i in range(len(d.s))}
+    assert len(listed) == len(d.s)  # each once
+    return listed  # pyright: ignore[reportReturnType]
+
+
+def assert_same(found: Tally, expected: Tally, tolerance: float = 1e-12) -> None:
+    assert found.keys() == {draw for draw, chance in expected.items() if chance > 0}
+    assert all(abs(chance - expected[draw]) <= tolerance for draw, chance in found.items())
+
+
+Path = list[tuple[int, int]]  # (state, action)
+
+
+def random_paths(rng: np.random.Generator, actions: int, states: int = 4) -> list[Path]:
+    lengths = [*rng.integers(1, 6, rng.integers(1, 4)), 4]  # some of one row, which has no transition
+    return [list(zip(rng.integers(states, size=n).tolist(), rng.integers(actions, size=n).tolist(), strict=True)) for n in lengths]
+
+
+def log_of(paths: list[Path]) -> Log:
+    return Log.of([([s for s, _ in path], [a for _, a in path]) for path in paths])
+
+
+def enumerated(paths: list[Path], gamma: float, mixture: Goals, *, by_position: bool) -> Tally:
+    """Every transition, goal row and sub-goal row, one by one."""
+    rows = sum(len(path) for path in paths)
+    transitions = rows - len(paths)
+    tally: Tally = defaultdict(float)
+
+    def add(path: Path, i: int, g: int, j: int | None, chance: float) -> None:
+        """A goal at row j ahead on the path, or None: not decomposable."""
+        (s, a), (s_next, a_next) = path[i : i + 2]
+        if j is None:
+            tally[s, a, g, False, s_next, a_next, s, a, False] += chance / transitions
+        else:
+            for k in range(i, j):
+                after = path[k + 1][0] == g
+                tally[s, a, g, True, s_next, a_next, *path[k], after] += chance / transitions / (j - i)
+
+    for path in paths:
+        for i in range(len(path) - 1):
+            last = len(path) - 1
+            add(path, i, path[i][0], None, mixture[0])
+            for j in range(i + 1, last + 1):
+                stops = gamma ** (j - i - 1) * (1 if j == last else 1 - gamma)
+                add(path, i, path[j][0], j, mixture[1] * stops)
+            for other in paths:
+                for j, (g, _) in enumerate(other):
+                    add(path, i, g, j if by_position and other is path and j > i else None, mixture[2] / rows)
+    return tally
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("decomposable", ["position", "draw"])
+@pytest.mark.parametrize("mixture", [VALUE_GOALS, TRAJECTORY_GOALS, (0.2, 0.5, 0.3)])
+def test_draws_from_a_log(seed: int, decomposable: Literal["position", "draw"], mixture: Goals):
+    paths = random_paths(np.random.default_rng(seed), actions=2)
+    d = dataset_draws(log_of(paths), 4, 2, 0.8, mixture, decomposable)
+    assert_same(tally_of(d), enumerated(paths, 0.8, mixture, by_position=decomposable == "position"))
+    assert d.probability.sum() == pytest.approx(1)
+    entries = np.stack([d.s, d.a, d.g], 1)
+    np.testing.assert_array_equal(entries[d.first], np.unique(entries, axis=0))
+    np.testing.assert_array_equal(np.stack(d.entry, 1)[d.group], entries)
+    np.testing.assert_array_equal(np.argwhere(d.drawn), entries[d.first])
+    doubled = d.reweighted(2 * d.m)
+    np.testing.assert_array_equal(doubled.probability, 2 * d.probability * d.m)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_monte_carlo_values(seed: int):
+    paths = random_paths(np.random.default_rng(seed), actions=2)
+    targets = defaultdict(list)
+    for path in paths:
+        for i, (s, a) in enumerate(path):
+            for j in range(i + 1, len(path)):
+                stops = 0.8 ** (j - i - 1) * (1 if j == len(path) - 1 else 0.2)
+                targets[s, a, path[j][0]].append((0.8 ** (j - i), stops))
+    found = monte_carlo_values(log_of(paths), 4, 2, 0.8)
+    for entry in np.ndindex(4, 2, 4):
+        expected = np.average(*np.transpose(targets[entry])[:1], weights=np.transpose(targets[entry])[1]) if targets[entry] else np.nan
+        np.testing.assert_allclose(found[entry], expected)
+
+
+# --- fits to a log, against the enumeration that has no actions ---
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    ("hindsight", "normalise"), [(True, "after"), (True, "never"), (False, "never")]
+)
+def test_gtrl_settles_where_the_enumeration_does(seed: int, hindsight: bool, normalise: Literal["after", "never"]):
+    paths = random_paths(np.random.default_rng(seed), actions=1)
+    trajectories, mixture = [[s for s, _ in path] for path in paths], (0.1, 0.5, 0.4)
+    expected = finite.fixed_point(
+        finite.draws(trajectories, mixture, 0.7), 4, selection="max", kappas=(0.7, 0.5), hindsight=hindsight,
+        normalise=normalise == "after", gamma=0.7,
+    )  # fmt: skip
+    fit = Anchored(0.7, hindsight=hindsight, normalise=normalise)
+    found = fit.fixed_point(dataset_draws(log_of(paths), 4, 1, 0.7, mixture))[:, 0]
+    np.testing.assert_allclose(found, np.nan_to_num(expected), atol=1e-7)  # NaN: never drawn, still 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_trl_settles_where_the_enumeration_does(seed: int):
+    paths = random_paths(np.random.default_rng(seed), actions=1)
+    listed = finite.draws([[s for s, _ in path] for path in paths], TRAJECTORY_GOALS, 0.7)
+    expected = finite.fixed_point(
+        listed, 4, selection="dc", kappas=(0.9, 0.9), hindsight=False, normalise=False, gamma=0.7
+    )
+    found = transitive_fit(0.7, 0.9).fixed_point(dataset_draws(log_of(paths), 4, 1, 0.7, TRAJECTORY_GOALS))[:, 0]
+    np.testing.assert_allclose(found, np.nan_to_num(expected), atol=1e-7)
