@@ -38,10 +38,10 @@ KAPPAS = (0.5, 0.7, 0.9, 0.99, 0.999, 0.9999)
 START = -9.0  # logits start here,
 UNFITTED = float(jax.nn.sigmoid(START))  # values of 1e-4, which entries that are never drawn keep
 
-# Small batches, many steps: a batch is all that costs time. An entry wanders around its fixed point, since a batch
-# holds few of its draws (one in a hundred batches the rarest), so the second half of the steps is averaged.
+# Small batches and many steps: only draws cost time. An entry wanders around its fixed point, for a batch holds few of
+# its draws or none, so the second half of the steps is averaged. What is left is the average's own error and, where
+# kappa is large, a bias upwards that shrinks with the learning rate. Tolerances are about three times the errors seen.
 TRAINING = loop.Training(steps=40_000, batch_size=256, learning_rate=0.005, checkpoint_every=100)
-TOLERANCE = 0.02
 
 
 # --- the real methods on tables ---
@@ -84,6 +84,7 @@ Method = TabularGTRL | TabularTRL
 FIELDS: dict[str, Any] = {"gamma": GAMMA, "lambda_": 0.0, "distill": False, "target_rate": 0.05}
 GTRL_, TRL_ = TabularGTRL(**FIELDS), TabularTRL(**FIELDS)
 WITHOUT_H = replace(GTRL_, hindsight=False)
+HIGHER_KAPPA = replace(TRL_, kappa=0.95)
 IN_MAZE: dict[str, Any] = {"gamma": MAZE_GAMMA, "states": MAZE.process.states, "actions": MAZE.process.actions}
 
 
@@ -121,19 +122,18 @@ def draws_of(method: Method, log: Log, **options: Any) -> Draws:
     return dataset_draws(log, method.states, method.actions, method.gamma, method.value_goals, **options)
 
 
-def largest_error(method: Method, log: Log) -> float:
-    """How far the table learned from a log is from the exact fixed point; entries never drawn must not have moved."""
+def learned_and_exact(method: Method, log: Log) -> tuple[np.ndarray, np.ndarray]:
+    """The table that is learned and the one it should be, where it started wherever nothing is drawn."""
     found, d = learned(method, log), draws_of(method, log)
-    exact = operator(method).fixed_point(d, start=UNFITTED)
     np.testing.assert_allclose(found[~d.drawn], UNFITTED, rtol=1e-5)  # Proposition 2: no target, no change
-    return float(np.abs(found - exact).max())
+    return found, operator(method).fixed_point(d, start=UNFITTED)
 
 
 # --- Example 1 ---
 
 
 def enumerated(method: Method) -> np.ndarray:
-    """The fixed point (S, S) on one trajectory of each outcome, by the other computation; NaN where nothing is drawn."""
+    """The fixed point (S, S) on a trajectory of each outcome, by the other computation; NaN where nothing is drawn."""
     every_draw = draws(teleporter_paths(), method.value_goals)
     if isinstance(method, TRL):
         options: dict[str, Any] = {"selection": "dc", "kappas": (method.kappa,) * 2, "hindsight": False}
@@ -157,7 +157,7 @@ def test_exact_fixed_points_are_the_published_ones():
     assert (weighted[S, G], weighted[S, A]) == (pytest.approx(0.955, abs=5e-4), pytest.approx(0.442, abs=5e-4))
 
 
-@pytest.mark.parametrize("method", [GTRL_, WITHOUT_H, TRL_, replace(TRL_, kappa=0.95)])
+@pytest.mark.parametrize("method", [GTRL_, WITHOUT_H, TRL_, HIGHER_KAPPA])
 def test_two_computations_of_the_fixed_point_agree(method: Method):
     d, other = draws_of(method, teleporter_log()), enumerated(method)
     np.testing.assert_array_equal(d.drawn[:, 0], ~np.isnan(other))
@@ -169,32 +169,166 @@ def test_gtrl_lies_above_trl_at_the_goal():
     assert V_STAR < enumerated(TRL_)[S, G] < enumerated(GTRL_)[S, G]
 
 
-@pytest.mark.parametrize("method", [GTRL_, WITHOUT_H, TRL_, replace(TRL_, kappa=0.95)])
-def test_example_1_is_learned(method: Method):
-    error = largest_error(method, teleporter_log())
-    print(f"ERR teleporter {method} {error:.5f}")
-    assert error < TOLERANCE
+# V*(s, A) is .495. With h (normalised, as in Algorithm 1) GTRL is below, without it above; to TRL luck is certain.
+@pytest.mark.parametrize(
+    ("method", "at_a", "tolerance"),  # seen: .0035, .0031, .0005 and .0058 off
+    [(GTRL_, 0.447, 0.01), (WITHOUT_H, 0.611, 0.01), (TRL_, 0.990, 0.0015), (HIGHER_KAPPA, 0.990, 0.018)],
+    ids=["GTRL", "GTRL without h", "TRL", "TRL with a higher kappa"],
+)
+def test_example_1_is_learned(method: Method, at_a: float, tolerance: float):
+    found, exact = learned_and_exact(method, teleporter_log())
+    np.testing.assert_allclose(found, exact, rtol=0, atol=tolerance)
+    assert found[S, 0, A] == pytest.approx(at_a, abs=tolerance)
+    if isinstance(method, TRL):  # on the curve below; seen: .0002 and .0004 off
+        assert found[S, 0, G] == pytest.approx(trl_at_the_goal(method.kappa), abs=0.0015)
 
 
 # --- a maze ---
 
 
-def maze_log(trajectories: int, length: int, seed: int) -> Log:
-    """The uniform behaviour's, in the long run: trajectories start where they might just as well have come by."""
-    rng = np.random.default_rng(seed)
-    starts = rng.choice(MAZE.process.states, trajectories, p=stationary())
+def maze_log(starts: np.ndarray, length: int, rng: np.random.Generator) -> Log:
     return sample_log(MAZE.process, uniform(MAZE.process), starts, length, rng)
 
 
+def few_trajectories() -> Log:
+    """300 transitions: few, so that no entry is rare. GTRL draws all 400, TRL 185 of them.
+
+    Each comes once in 30 batches or more often. In twice as much data the rarest come once in 90; from where they
+    start they are then still on their way when the averaging begins.
+    """
+    rng = np.random.default_rng(1)
+    return maze_log(rng.integers(MAZE.process.states, size=30), 10, rng)
+
+
+@pytest.mark.parametrize(("method", "tolerance"), [(GTRL_, 0.025), (TRL_, 0.015)], ids=["GTRL", "TRL"])
+def test_maze_is_learned(method: Method, tolerance: float):
+    found, exact = learned_and_exact(replace(method, **IN_MAZE), few_trajectories())
+    np.testing.assert_allclose(found, exact, rtol=0, atol=tolerance)  # seen: .0085 and .0051 off
+
+
+def test_maze_tells_the_methods_apart():
+    """There, a change to any part of a method moves its fixed point by more than twice those tolerances."""
+    gtrl, trl, log = replace(GTRL_, **IN_MAZE), replace(TRL_, **IN_MAZE), few_trajectories()
+    parts: list[dict[str, Any]] = [
+        {"hindsight": False}, {"selection": "dc"}, {"kappa": 0.5}, {"kappa_one_step": 0.7},
+        {"value_goals": (0.0, 0.7, 0.3)},
+    ]  # fmt: skip
+    variants = [gtrl, *(replace(gtrl, **part) for part in parts), trl, replace(trl, kappa=0.9)]
+    tables = [(operator(method).fixed_point(d), d.drawn) for method in variants for d in [draws_of(method, log)]]
+    for (one, drawn), (other, also) in combinations(tables, 2):
+        assert np.abs(one - other)[drawn & also].max() > 0.05
+
+
+# --- TRL tends to V_DC as kappa tends to 1, and only then ---
+
+
+def trl_at_the_goal(kappa: float) -> float:
+    """TRL's Q(s, g) on Example 1, by hand. By A, the sub-goal A makes gamma^2; by B, ten of eleven make gamma^11.
+
+    The sub-goal s makes Q(s, g) itself, which pulls nowhere. The goal g is drawn from s with probability gamma and
+    gamma^10, offsets being clipped at the end.
+    """
+    lucky, unlucky = kappa * GAMMA * 1 / 2, (1 - kappa) * GAMMA**10 * 10 / 11
+    return (lucky * GAMMA**2 + unlucky * GAMMA**11) / (lucky + unlucky)
+
+
+def thorough_log() -> Log:
+    """In the maze, the luckiest route between any two states, so every edge of G; and trajectories that wander."""
+    process = MAZE.process
+    _, before = shortest_path(process.graph, unweighted=True, return_predecessors=True)
+    trajectories = []
+    for s, g in zip(*np.nonzero(graph_distances(process)), strict=True):
+        path = [g]
+        while path[0] != s:
+            path.insert(0, before[s, path[0]])
+        trajectories.append((path, [*(process.dense[s, :, t].argmax() for s, t in pairwise(path)), 0]))
+    rng = np.random.default_rng(0)
+    log = maze_log(rng.integers(process.states, size=200), 30, rng)
+    return Log.of(trajectories + list(zip(log.states.reshape(200, -1), log.actions.reshape(200, -1), strict=True)))
+
+
+@pytest.mark.parametrize("where", ["teleporter", "maze"])
+def test_trl_tends_to_v_dc_only_as_kappa_tends_to_one(where: str):
+    if where == "teleporter":
+        method, log, process, s, g = TRL_, teleporter_log(), teleporter(), S, G
+    else:
+        method, log, process = replace(TRL_, **IN_MAZE), thorough_log(), MAZE.process
+        s, g = MAZE.names["s"], MAZE.names["g"]
+    d = draws_of(method, log)
+    v_dc = divide_and_conquer_values(process, method.gamma)
+    distances = graph_distances(process)
+    ways = np.isfinite(distances) & (distances > 0)
+    assert np.any(d.drawn, axis=1)[ways].all()
+    curve = [operator(replace(method, kappa=kappa)).fixed_point(d).max(1) for kappa in KAPPAS]
+    for lower, higher in pairwise(curve):
+        assert (higher >= lower - 1e-12)[ways].all()
+        assert lower[s, g] < higher[s, g] < v_dc[s, g]
+    gaps = np.array([np.abs(v_dc - values)[ways].max() for values in curve])
+    np.testing.assert_allclose(gaps[4:] / gaps[3:-1], 0.1, rtol=0.05)  # in the end the gap goes with 1 - kappa
+    assert gaps[-1] < 2e-5
+    if where == "teleporter":
+        np.testing.assert_allclose([values[s, g] for values in curve], [*map(trl_at_the_goal, KAPPAS)], atol=1e-10)
+
+
+# --- the error falls as the data grows ---
+
+
+def limit_of(method: Method) -> tuple[np.ndarray, np.ndarray]:
+    """Of ever more trajectories of Example 1: both outcomes equally often, and random goals never on one's own."""
+    d = draws_of(method, teleporter_log(), decomposable="draw")
+    return operator(method).fixed_point(d), d.drawn
+
+
+@pytest.mark.parametrize("method", [GTRL_, TRL_], ids=["GTRL", "TRL"])
+def test_error_falls_with_the_root_of_the_number_of_trajectories(method: Method):
+    rng = np.random.default_rng(0)
+    sizes, errors = [16, 64, 256, 1024], []
+    limit, drawn = limit_of(method)
+    for n in sizes:
+        logs = [teleporter_log(lucky, n - lucky) for lucky in rng.binomial(n, 0.5, size=32)]
+        exact = np.array([operator(method).fixed_point(draws_of(method, log)) for log in logs])
+        errors.append(np.abs(exact - limit)[:, drawn].max(1).mean())
+    slope = np.polyfit(np.log(sizes), np.log(errors), 1)[0]
+    assert slope == pytest.approx(-0.5, abs=0.1)
+
+
 def stationary() -> np.ndarray:
-    """How often the uniform behaviour is in each state of the maze: what a step of the chain leaves as it is."""
+    """How often the uniform behaviour is in each state of the maze in the long run: a step leaves it as it is."""
     chain = MAZE.process.under(uniform(MAZE.process))
     system = np.vstack([chain.T - np.eye(len(chain)), np.ones(len(chain))])
     return np.linalg.lstsq(system, np.eye(len(chain) + 1)[-1], rcond=None)[0]
 
 
-@pytest.mark.parametrize("method", [replace(GTRL_, **IN_MAZE), replace(TRL_, **IN_MAZE)])
-def test_maze_is_learned(method: Method):
-    error = largest_error(method, maze_log(40, 15, seed=0))
-    print(f"ERR maze {method} {error:.5f}")
-    assert error < TOLERANCE
+@pytest.mark.parametrize("method", [GTRL_, TRL_], ids=["GTRL", "TRL"])
+def test_error_falls_as_maze_logs_grow(method: Method):
+    """In number and length, towards endless ones. Entries not drawn yet stand at 0, and that is an error too."""
+    method = replace(method, **IN_MAZE)
+    model = model_draws(MAZE.process, uniform(MAZE.process), MAZE_GAMMA, method.value_goals, rows=stationary())
+    limit = operator(method).fixed_point(model)
+    often = np.zeros_like(limit)
+    np.add.at(often, (model.s, model.a, model.g), model.probability)
+    sizes, mean, largest = [8, 16, 32, 64], [], []
+    for n in sizes:
+        errors = []
+        for seed in range(3):
+            rng = np.random.default_rng(seed)
+            log = maze_log(rng.choice(MAZE.process.states, n, p=stationary()), n, rng)
+            errors.append(np.abs(operator(method).fixed_point(draws_of(method, log)) - limit))
+        mean.append(np.mean([(error * often).sum() for error in errors]))
+        largest.append(np.mean([error.max() for error in errors]))
+    assert all(more < fewer for errors in (mean, largest) for fewer, more in pairwise(errors))
+    assert mean[-1] < 0.02
+    assert largest[-1] < 0.2
+
+
+def test_learned_error_falls_as_the_data_grows():
+    """The same, learned. Not left to luck: as many lucky outcomes as one standard deviation above the mean."""
+    limit, drawn = limit_of(GTRL_)
+    errors = []
+    for n, lucky in ((4, 3), (64, 36), (1024, 528)):
+        found, exact = learned_and_exact(GTRL_, teleporter_log(lucky, n - lucky))
+        np.testing.assert_allclose(found, exact, rtol=0, atol=0.015)  # seen: .0037, .0049 and .0042 off
+        errors.append(np.abs(found - limit)[drawn].max())
+    # Exactly, the errors are .301, .064 and .016; seen: .298, .067 and .017.
+    assert errors[1] < errors[0] / 3
+    assert errors[2] < errors[1] / 2

@@ -87,7 +87,7 @@ def sub_goal_is_not_the_state() -> Counterexample:
     """Through w = s the first factor is 1 and the second may take any action: all actions look equally good."""
     process = fork()
     return Counterexample(
-        "w = s is not among the sub-goals",
+        "w = s is not among the sub-goals, and no action stays where it is",
         "equation 3 to converge to Q*",
         "A deterministic fork: the long way round gets the short way's value",
         float(iterate_actions(process, GAMMA)[0, 1, 3]),

@@ -116,6 +116,8 @@ def dataset_draws(
     m is decided by position, as in training: wherever the goal lies ahead on the same trajectory. By "draw", it is 0
     for every goal from the whole log.
     """
+    if not len(log.transitions):
+        raise ProcessError("there is nothing to draw: no trajectory of the log has a transition.")
     current, trajectory, anywhere = mixture
     rows, state, action = len(log.ends), log.states, log.actions
     by_position = decomposable == "position"

@@ -63,9 +63,9 @@ def maze(rows: Sequence[str]) -> Maze:
 
     The four actions are up, down, left and right. The teleporter itself is no state: nobody stays there.
     """
-    symbols = np.array([list(row) for row in rows])
-    if symbols.ndim != 2:
+    if len({len(row) for row in rows}) != 1 or not rows[0]:
         raise ProcessError("the rows of a maze must be equally long.")
+    symbols = np.array([list(row) for row in rows])
     letters = {symbol for symbol in symbols.flat if symbol not in "#.T"}
     if any((symbols == letter).sum() > 1 for letter in letters):
         raise ProcessError("each letter of a maze but T may name one cell only.")

@@ -267,15 +267,16 @@ def expectiles() -> Figure:
             axis.plot(1 - KAPPAS, tables[:, s, 0, g], label=f"{name}'s fixed point", markevery=6, **LINES[name])
         for value, text in ((v_star[s, g], "V*"), (v_dc[s, g], "V_DC")):
             axis.axhline(value, color=INK, linewidth=0.8)
+            above = {"xytext": (0, 3), "va": "bottom"} if text == "V_DC" else {"xytext": (0, -3), "va": "top"}
             axis.annotate(
-                f"{text} = {value:.3f}", (1e-4, value), (0, -3), textcoords="offset points", va="top", ha="right",
-                fontsize=9,
-            )  # fmt: skip
+                f"{text} = {value:.3f}", (1e-4, value), textcoords="offset points", ha="right", fontsize=9, **above
+            )
+        axis.margins(y=0.1)
         axis.set(title=f"Example 1: Q(s, {goal})", xlabel="1 − κ", xscale="log")
         axis.invert_xaxis()
         axis.axvline(0.3, color="#8c8c8c", linewidth=0.8, linestyle=":")
         axis.text(0.28, axis.get_ylim()[0], " κ = 0.7", va="bottom", fontsize=9, color="#5f5f5f")
-        axis.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 0.3))
+        axis.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 0.5))
         _plain(axis)
     return figure
 

@@ -137,6 +137,8 @@ class Log(NamedTuple):
     @classmethod
     def of(cls, trajectories: Sequence[tuple[Sequence[int], Sequence[int]]]) -> "Log":
         """From (states, actions) of each trajectory, equally many of both."""
+        if not trajectories:
+            raise ProcessError("a log needs at least one trajectory.")
         states, actions, ends, rows = [], [], [], 0
         for s, a in trajectories:
             if len(s) != len(a) or not len(s):

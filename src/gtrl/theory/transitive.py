@@ -71,7 +71,8 @@ def transitive_of_actions(q: np.ndarray, base: np.ndarray, *, through_itself: bo
     """Equation 3: the largest Q(s, a, w) Q(w, a_w, g) over w and a_w, the base value on base pairs. (S, A, S).
 
     As written, w = s is among the sub-goals. Its first factor is 1 and its second has an action of its own, so every
-    action gets the value of the best one. `through_itself=False` leaves it out.
+    action gets the value of the best one. `through_itself=False` leaves it out. Then an action that stays where it is
+    composes with nothing and keeps 0: its base case says 1 for being there, not gamma for coming back.
     """
     states, actions, _ = q.shape
     first = q.copy()
