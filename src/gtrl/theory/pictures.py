@@ -11,7 +11,7 @@ from matplotlib.colors import Colormap, ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, Rectangle
 
-from gtrl.report.figures import INK, WALL
+from gtrl.report.figures import INK
 from gtrl.tasks import TRAJECTORY_GOALS
 from gtrl.theory import examples
 from gtrl.theory.anchored import Anchored, transitive_fit
@@ -32,8 +32,9 @@ from gtrl.theory.values import (
 )
 
 # From dark to light, in grey too, and never too dark for the numbers on it.
-SHADES = ListedColormap(mpl.colormaps["viridis"](np.linspace(0.5, 1, 256)))
+SHADES = ListedColormap(mpl.colormaps["viridis"](np.linspace(0.6, 1, 256)))
 SIGNS = ListedColormap(mpl.colormaps["RdBu_r"](np.linspace(0.2, 0.8, 256)))
+WALL = "#5b6672"  # darker than any number's shade
 SETTLED = 1e-7  # more than a picture shows
 LINES: dict[str, dict[str, Any]] = {  # told apart by shade, dash and marker, not by hue alone
     "TRL": {"color": "#d1603d", "linestyle": "--", "marker": "s"},
@@ -290,8 +291,8 @@ def expectile_curves(log: Log, gamma: float) -> dict[str, np.ndarray]:
 
 
 TELEPORTER_SIZES = (8, 32, 128, 512)
-MAZE_SIZES = (8, 16, 32, 64)
-TELEPORTER_REPEATS, MAZE_REPEATS = 30, 3
+MAZE_SIZES = (6, 12, 24, 48)
+TELEPORTER_REPEATS, MAZE_REPEATS = 20, 3
 
 
 def data() -> Figure:
@@ -411,7 +412,7 @@ def _numbers(
 def _coverage(axis: Any, where: Maze, trained: np.ndarray) -> None:
     """Trained states light, others hatched."""
     _walls(axis, where)
-    axis.imshow(where.picture(np.where(trained, 1.0, np.nan)), cmap="Blues", vmin=0, vmax=3)
+    axis.imshow(where.picture(np.where(trained, 1.0, np.nan)), cmap="Blues", vmin=0, vmax=4)
     for (row, column), yes in zip(where.cells, trained, strict=True):
         if not yes:
             corner = (column - 0.5, row - 0.5)
@@ -449,6 +450,7 @@ def _names(axis: Any, where: Maze) -> None:
     for row, text in enumerate(where.rows):
         for column, symbol in enumerate(text):
             if symbol == "T":
+                axis.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor="white", zorder=2))
                 axis.add_patch(Circle((column, row), 0.38, facecolor=INK, zorder=3))
                 axis.text(column, row, "T", color="white", ha="center", va="center", weight="bold", zorder=4)
             elif symbol not in "#.":

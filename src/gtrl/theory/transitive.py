@@ -18,7 +18,8 @@ ROUNDING = 1e-12  # values that agree to this are the same: products of one path
 def _max_product(left: Array, right: Array, rows: int) -> Array:
     def block(some: Array) -> Array:
         through = lambda w, best: jnp.maximum(best, some[:, w, None] * right[w])  # noqa: E731
-        return jax.lax.fori_loop(0, right.shape[0], through, jnp.zeros((rows, right.shape[1]), left.dtype))
+        nothing = jnp.zeros((rows, right.shape[1]), left.dtype)
+        return jax.lax.fori_loop(0, right.shape[0], through, nothing, unroll=4)  # four to a pass over the block
 
     return jax.lax.map(block, left.reshape(-1, rows, left.shape[1])).reshape(-1, right.shape[1])
 

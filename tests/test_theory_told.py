@@ -1,0 +1,208 @@
+"""What `gtrl theory` says and draws: checks that can fail, counterexamples by hand, pictures of exact numbers."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from gtrl.cli import main
+from gtrl.theory import checks, counterexamples, examples, pictures, tell
+
+GAMMA = 0.99
+
+
+# --- the command ---
+
+
+def test_it_prints_example_1_and_one_line_for_each_check(capsys: pytest.CaptureFixture[str]):
+    assert main(["theory", "--processes", "3"]) == 0
+    said = capsys.readouterr().out
+    by_name = {line.split("│")[1].strip(): line.split("│")[2:-1] for line in said.splitlines() if line.startswith("│")}
+    assert [cell.strip() for cell in by_name["V_DC"]] == ["0.980", "2.0", "0.990"]
+    assert [cell.strip() for cell in by_name["V*, and Q^β (there is one action)"]] == ["0.938", "6.4", "0.495"]
+    lines = [line for line in said.splitlines() if "✓" in line]
+    assert len(lines) == 11
+    assert all("processes, largest deviation" in line for line in lines)
+    assert "FAILS" not in said
+    # Three random ones, three deterministic ones, Example 1 and two mazes.
+    assert "(9 processes" in next(line for line in lines if "Proposition 1 (i):" in line)
+
+
+def test_it_wants_at_least_one_process(capsys: pytest.CaptureFixture[str]):
+    assert main(["theory", "--processes", "0"]) == 2
+    assert "at least one random process" in capsys.readouterr().err
+
+
+def test_the_seed_decides_the_processes():
+    same, again, other = (checks.random_cases(4, seed) for seed in (0, 0, 1))
+    for a, b in zip(same, again, strict=True):
+        np.testing.assert_array_equal(a.process.dense, b.process.dense)
+    assert any(
+        a.process.dense.shape == b.process.dense.shape and (a.process.dense != b.process.dense).any()
+        for a, b in zip(same, other, strict=True)
+    )
+
+
+# --- every check can fail ---
+
+
+def spoiled(of: Any, how: Any) -> Any:
+    return lambda *args, **kwargs: how(of(*args, **kwargs))
+
+
+def a_little_more(v: np.ndarray) -> np.ndarray:
+    return v + 1e-6
+
+
+WRONG = {
+    "Proposition 1 (i)": ("transitive", a_little_more),
+    "Proposition 1 (ii)": ("surely_shortest", np.logical_not),
+    "Proposition 1 (iii)": ("divide_and_conquer_values", a_little_more),
+    "its remark": ("forced", np.logical_not),
+    "Proposition 2": ("dataset_draws", lambda d: replace(d, g=np.roll(d.g, 1))),
+    "Proposition 3": ("behaviour_values", lambda v: np.where(v > 0, v + 1e-6, 0)),
+    "equation 9, identity": ("arrival_values", a_little_more),
+    "equation 9, three forms": ("occupancy", lambda mu: mu + 1e-6 * np.eye(len(mu))),
+    "equation 9, certainty": ("hindsight_ratio", lambda h: 1.001 * h),
+    "equation 9, purpose": ("model_draws", lambda d: d.reweighted(1 + 0.1 * (d.s_next == 0))),
+    "unreachable pairs": ("divide_and_conquer_values", a_little_more),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_check_fails_where_something_is_wrong(name: str, monkeypatch: pytest.MonkeyPatch):
+    wrong, how = WRONG[name]
+    monkeypatch.setattr(checks, wrong, spoiled(getattr(checks, wrong), how))
+    found = {check.name: check for check in checks.run(6)}
+    assert not found[name].holds
+
+
+def test_a_failing_check_is_said_and_is_an_exit_status(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    failing = checks.Check("Proposition 9", "pigs fly", 7, 0.5)
+    monkeypatch.setattr(checks, "run", lambda *_: [failing])
+    assert main(["theory"]) == 1
+    assert "✗ FAILS: Proposition 9: pigs fly (7 processes, largest deviation 5e-01)" in capsys.readouterr().out
+
+
+def test_a_check_without_cases_does_not_hold():
+    assert not checks.Check("nothing", "", 0, 0.0).holds
+
+
+# --- counterexamples ---
+
+
+def test_every_counterexample_shows_what_it_says():
+    found = list(counterexamples.run())
+    assert all(example.shown for example in found)
+    assert len({example.assumption for example in found}) == len(found) == 14
+
+
+def test_counterexamples_by_hand():
+    pairs = {
+        counterexamples.every_edge: (GAMMA**11, GAMMA**2),
+        counterexamples.sub_goal_is_not_the_state: (GAMMA**2, GAMMA**6),
+        counterexamples.actions_are_covered_too: (0.5, GAMMA**6),
+        counterexamples.successors_are_in_the_data: (0.0, GAMMA**2),
+        counterexamples.every_outcome_reaches_the_goal: (0.0, 0.5),
+    }
+    for example, (found, expected) in pairs.items():
+        assert (example().found, example().expected) == pytest.approx((found, expected), abs=1e-9)
+
+
+def test_the_next_action_in_hindsight_by_hand():
+    """From 1, action 0 is at goal 2 at once and every three steps again; action 1 comes by only every other round.
+
+    A round is three steps long and passes 2 with probability 1/2, whatever was before.
+    """
+    gamma = 0.9
+    rounds = sum(gamma ** (3 * k) / 2 for k in range(1, 200))  # later visits, by one who is now one step from 2 or 3
+    at_once, later = gamma * (1 + rounds), gamma * rounds
+    assert counterexamples.next_action_is_not_hindsight().found == pytest.approx(at_once / (at_once + later))
+
+
+def test_a_wide_clip_restores_the_outcomes():
+    """The weight itself is right: without a clip the lucky outcome has its half, and with less clipping more of it."""
+    shares = [counterexamples.weight_is_not_clipped(clip).found for clip in (0.0, 1.0, 3.0, 1e9)]
+    assert shares == sorted(shares, reverse=True)
+    assert shares[-1] == pytest.approx(0.5)
+
+
+def test_long_trajectories_restore_the_outcomes():
+    shares = [counterexamples.trajectories_do_not_end(length).found for length in (8, 80, 300)]
+    assert shares[0] > shares[1] > shares[2] == pytest.approx(0.5, abs=1e-6)
+
+
+# --- pictures ---
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("pictures")
+    return {path.stem: path for path in pictures.draw(folder / "of" / "theory")}
+
+
+def test_every_picture_is_drawn_in_both_formats(drawn: dict[str, Any]):
+    assert list(drawn) == ["concept", "method", "values", "iterations", "expectile", "data"]
+    for path in drawn.values():
+        assert path.with_suffix(".svg").read_text().rstrip().endswith("</svg>")
+        grey = np.asarray(Image.open(path).convert("L"), float)
+        assert grey.shape[1] > 1000
+        assert grey.std() > 20  # not a blank sheet
+
+
+def test_updates_are_logarithmic_and_backups_linear():
+    sizes, halving, single = pictures.growing_mazes()
+    assert list(halving) == [math.ceil(math.log2(size)) for size in sizes]
+    assert list(single) == list(sizes)
+    assert sizes[-1] > 100
+
+
+def test_composition_stays_logarithmic_when_it_is_fitted():
+    """Fits along a trajectory of T steps: T by one-step targets; by composition a few more for every doubling."""
+    fits = pictures.growing_trajectories()
+    assert fits["one step"] == list(pictures.LENGTHS)
+    for name in ("TRL", "GTRL"):
+        more = np.diff(fits[name])
+        assert (more >= 1).all()
+        assert (more <= 3).all()
+
+
+def test_the_scene_is_one_of_luck_and_gaps():
+    here = pictures.scene()
+    s, goal = here.maze.names["s"], here.goal
+    # By hand: two steps into the teleporter, then 1 step from A; or from B right, down, left, down, right and up.
+    distance = 6 + 2 + 4 + 2 + 6 + 1
+    assert here.v_dc[s, goal] == pytest.approx(0.95**3)
+    assert here.v_star[here.maze.names["B"], goal] == pytest.approx(0.95**distance)
+    assert here.v_star[s, goal] == pytest.approx((0.95**3 + 0.95 ** (2 + distance)) / 2)
+    untrained = ~here.drawn_trl[:, :, goal].any(1)
+    assert untrained.any()
+    assert not (here.best(here.q_trl)[untrained]).any()
+    assert here.drawn_gtrl[:, :, goal].any(1).all()
+    assert (here.best(here.q_gtrl) > 0).all()
+    logged = here.drawn_gtrl
+    assert (here.q_gtrl <= here.v_dc[:, None] + 1e-9)[logged].all()
+    # Less optimistic than TRL where luck is, and as close as it gets to the truth elsewhere.
+    assert here.v_star[s, goal] < here.best(here.q_gtrl)[s] < here.best(here.q_trl)[s]
+
+
+def test_errors_fall_with_data():
+    for errors in (pictures.teleporter_errors, pictures.maze_errors):
+        for name in ("TRL", "GTRL"):
+            mean = errors(name).mean(1)
+            assert (np.diff(mean) < 0).all()
+
+
+def test_example_values_are_those_of_the_processes():
+    values = tell.example_values()
+    s, a, g = (examples.TELEPORTER[name] for name in "sAg")
+    told = {name: (round(q[s, g], 3), round(q[s, a], 3)) for name, q in values.items()}
+    assert told["TRL, κ = 0.7"] == (0.945, 0.990)
+    assert told["GTRL"] == (0.955, 0.447)
+    assert told["GTRL, h = 1"] == (0.957, 0.611)
+    assert told["MC"] == (0.940, 0.990)
