@@ -1,7 +1,9 @@
 """What `gtrl theory` says and draws: checks that can fail, counterexamples by hand, pictures of exact numbers."""
 
 import math
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -206,3 +208,31 @@ def test_example_values_are_those_of_the_processes():
     assert told["GTRL"] == (0.955, 0.447)
     assert told["GTRL, h = 1"] == (0.957, 0.611)
     assert told["MC"] == (0.940, 0.990)
+
+
+# --- the docs ---
+
+
+def test_the_example_of_the_docs_runs(capsys: pytest.CaptureFixture[str]):
+    page = Path(__file__).parents[1] / "docs" / "theory.md"
+    (example,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    exec(compile(example, str(page), "exec"), {})
+    first, second = capsys.readouterr().out.splitlines()
+    # 0.9 (1 + 0.9 V) / 2 = V for the best policy, who tries again from 1.
+    assert [float(number) for number in first.split()] == pytest.approx([0.45 / (1 - 0.405), 0.9])
+    assert second
+
+
+def test_the_numbers_of_the_docs_are_those_of_the_command():
+    """The table of Example 1, and what happens without each assumption, in the order of the page."""
+    page = (Path(__file__).parents[1] / "docs" / "theory.md").read_text()
+    values = tell.example_values()
+    s, a, g = (examples.TELEPORTER[name] for name in "sAg")
+    rows = [line for line in page.splitlines() if re.match(r"\| (V\\\*|V_DC|TRL|GTRL|MC)", line)]
+    for line, q in zip(rows, values.values(), strict=True):
+        assert [cell.strip() for cell in line.split("|")[2:5:2]] == [f"{q[s, g]:.3f}", f"{q[s, a]:.3f}"]
+    assumptions = page.split("## What it takes")[1].split("## On your own")[0]
+    lines = [line for line in assumptions.splitlines() if line.startswith("| ")][1:]
+    for line, example in zip(lines, counterexamples.run(), strict=True):
+        number = f"{abs(example.found):.3f}".removeprefix("0").replace(".000", "0").replace(".500", ".5")
+        assert f" {number}" in line.split("|")[3]
