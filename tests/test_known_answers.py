@@ -426,7 +426,7 @@ PROCESSES |= {"small": (SMALL, 6), "ring of four": ([[(s % 4, 0) for s in range(
 
 @pytest.mark.parametrize("method", [TRL(**FIELDS, distill=False), GTRL(**FIELDS, distill=False)], ids=lambda m: m.name)
 def test_trl_and_gtrl_on_a_certain_way(method):
-    """On a corridor of seven states every composition and every step agree: gamma^d. (Luck: test_learned_fixed_points.)"""
+    """On a corridor of seven states every composition and every step agree: gamma^d. (Luck: learned fixed points.)"""
     chain = [[(s, 0) for s in range(7)]]
     ahead = [(i, j, k) for i in range(6) for j in range(i + 1, 7) for k in range(i, j)]
     behind = [(i, j, i) for i in range(6) for j in range(i + 1)] if method.name == "gtrl" else []
