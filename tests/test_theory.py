@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from gtrl.errors import ProcessError
+from gtrl.errors import GtrlError, ProcessError
 from gtrl.tasks import TRAJECTORY_GOALS, VALUE_GOALS, Goals
 from gtrl.theory.anchored import Anchored, expectiles, monte_carlo_values, transitive_fit
 from gtrl.theory.draws import Draws, dataset_draws, model_draws
 from gtrl.theory.examples import ARROWS, TELEPORTER, magnified, teleport_maze, teleporter, teleporter_log, walker
 from gtrl.theory.maze import CAPTURE, grid_of, maze, nearest, point_maze_values
 from gtrl.theory.process import Log, Process, random_process, sample_log, uniform
-from gtrl.theory.transitive import max_product
-from gtrl.theory.values import backups_needed, divide_and_conquer_values, optimal_values
+from gtrl.theory.transitive import iterates, max_product
+from gtrl.theory.values import backups_needed, behaviour_values, divide_and_conquer_values, optimal_values
 
 SEEDS = range(8)
 close = partial(np.testing.assert_allclose, rtol=0)
@@ -48,6 +48,9 @@ def test_a_successor_may_be_listed_twice_or_in_vain():
 
 
 ONE = np.ones((1, 1, 1))
+ALWAYS = np.ones((13, 1))  # the only behaviour in Example 1
+TWO_STEPS = Log.of([([0, 1, 2], [0, 1, 0])])
+RNG = np.random.default_rng(0)
 
 
 @pytest.mark.parametrize(
@@ -69,6 +72,21 @@ ONE = np.ones((1, 1, 1))
         (lambda: teleporter().under(0.5 * np.ones((13, 1))), "behaviour's actions must not be negative"),
         (lambda: Log.of([([0, 1], [0])]), "has 2 states and 1 actions"),
         (lambda: Log.of([([], [])]), "has 0 states"),
+        (lambda: Log.of([]), "at least one trajectory"),
+        (lambda: Process(np.array([[[0.5]]]), ONE), "successors must be numbers of states"),
+        (lambda: Process.from_sparse([np.zeros((0, 0))]), "square matrices"),
+        (lambda: optimal_values(teleporter(), 0.9, np.array([13])), "goals must be numbers from 0 to 12"),
+        (lambda: optimal_values(teleporter(), 0.9, np.array([], int)), "at least one"),
+        (lambda: TWO_STEPS.pairs(2), "states of a log must be numbers from 0 to 1"),
+        (lambda: dataset_draws(TWO_STEPS, 3, 1, 0.9), "actions of a log must be numbers from 0 to 0"),
+        (lambda: Log.of([([-1, 0], [0, 0])]).behaviour(2, 1), "states of a log"),
+        (lambda: dataset_draws(Log.of([([0], [0])]), 1, 1, 0.9), "no trajectory of the log has a transition"),
+        (lambda: dataset_draws(TWO_STEPS, 3, 2, 0.9, (1, 1, 1)), "goal mixture must not be negative and must sum to 1"),
+        (lambda: dataset_draws(TWO_STEPS, 3, 2, 0.9, (-1, 1, 1)), "must not be negative"),
+        (lambda: model_draws(teleporter(), ALWAYS, 0.9, rows=np.ones(13)), "rows must not be negative"),
+        (lambda: model_draws(teleporter(), ALWAYS, 0.9, rows=np.ones(3) / 3), "each of 13 states"),
+        (lambda: sample_log(teleporter(), ALWAYS, np.array([13]), 3, RNG), "starts of trajectories"),
+        (lambda: sample_log(teleporter(), ALWAYS, np.array([0]), 0, RNG), "at least one transition"),
         (lambda: maze(["#s.", "##"]), "rows of a maze must be equally long"),
         (lambda: maze(["s.s"]), "may name one cell only"),
         (lambda: maze(["sA"]), "needs both teleporters"),
@@ -79,6 +97,58 @@ ONE = np.ones((1, 1, 1))
 def test_bad_input_gives_a_sentence(make: Callable[[], object], sentence: str):
     with pytest.raises(ProcessError, match=sentence):
         make()
+
+
+@pytest.mark.parametrize("gamma", [1.0, 1.5, -0.1, np.nan])
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda gamma: optimal_values(teleporter(), gamma),
+        lambda gamma: divide_and_conquer_values(teleporter(), gamma),
+        lambda gamma: behaviour_values(teleporter(), ALWAYS, gamma),
+        lambda gamma: next(iterates(teleporter(), gamma)),
+        lambda gamma: dataset_draws(TWO_STEPS, 3, 2, gamma),
+        lambda gamma: model_draws(teleporter(), ALWAYS, gamma),
+        Anchored,
+    ],
+)
+def test_a_discount_is_below_one(use: Callable[[float], object], gamma: float):
+    with pytest.raises(ProcessError, match="must be at least 0 and below 1"):
+        use(gamma)
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: Anchored(0.9, selection="mx"), "did you mean 'max'"),
+        (lambda: Anchored(0.9, normalise="first"), "unknown normalise 'first'"),
+        (lambda: Anchored(0.9, rho_reads="targets"), "did you mean 'target'"),
+        (lambda: Anchored(0.9, kappa=1.0), "kappa is 1.0 and must lie between 0 and 1"),
+        (lambda: dataset_draws(TWO_STEPS, 3, 2, 0.9, decomposable="positions"), "did you mean 'position'"),  # pyright: ignore[reportArgumentType]
+    ],
+)
+def test_an_unknown_switch_gives_a_sentence(make: Callable[[], object], sentence: str):
+    with pytest.raises(GtrlError, match=sentence):
+        make()
+
+
+def test_numbers_of_any_type_make_a_process():
+    whole = Process(np.array([[[1.0]], [[0.0]]]), np.ones((2, 1, 1), int))
+    np.testing.assert_array_equal(optimal_values(whole, 0.5), [[1, 0.5], [0.5, 1]])
+
+
+def test_a_weight_needs_no_hindsight_draws():
+    draws = dataset_draws(TWO_STEPS, 3, 2, 0.9, (0, 0, 1), "draw")
+    assert not draws.m.any()
+    close(Anchored(0.9).fixed_point(draws), Anchored(0.9, hindsight=False).fixed_point(draws), atol=0)
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 0.9, 0.99, 0.999])
+def test_model_draws_are_a_distribution(gamma: float):
+    """However close to 1 the discount is: goals far ahead, and sub-goals one among many."""
+    draws = model_draws(teleporter(), ALWAYS, gamma)
+    assert draws.probability.sum() == pytest.approx(1, abs=1e-11)
+    assert draws.probability[draws.m].sum() == pytest.approx(0.5, abs=1e-11)
 
 
 def test_too_many_draws_give_a_sentence():
@@ -266,8 +336,6 @@ def test_draws_from_a_log(seed: int, decomposable: Literal["position", "draw"], 
     np.testing.assert_array_equal(entries[d.first], np.unique(entries, axis=0))
     np.testing.assert_array_equal(np.stack(d.entry, 1)[d.group], entries)
     np.testing.assert_array_equal(np.argwhere(d.drawn), entries[d.first])
-    doubled = d.reweighted(2 * d.m)
-    np.testing.assert_array_equal(doubled.probability, 2 * d.probability * d.m)
 
 
 def test_draws_are_added_up_on_the_way(monkeypatch: pytest.MonkeyPatch):

@@ -6,19 +6,19 @@ trajectory and at random is fitted with both.
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
-from gtrl.errors import ProcessError
+from gtrl.errors import ConfigError, ProcessError, UnknownNameError
 from gtrl.tasks import HINDSIGHT_CLIP, ONE_STEP_EXPECTILE, SUBGOAL_EXPECTILE
 from gtrl.theory.draws import Draws
-from gtrl.theory.process import Log
+from gtrl.theory.process import Log, check_discount
 
 SETTLED = 1e-11  # by default, a fixed point is reached when a fit changes no entry by more
 MOST_FITS = 20_000
 MOST_STEPS = 100
 TINY = 1e-300
+SELECTIONS, ORDERS, READS = ("max", "dc"), ("after", "before", "never"), ("critic", "target")
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,21 @@ class Anchored:
     gamma: float
     kappa: float = SUBGOAL_EXPECTILE  # expectile where m = 1
     kappa_one_step: float = ONE_STEP_EXPECTILE  # expectile where m = 0
-    selection: Literal["max", "dc"] = "max"  # target where m = 1: the larger of both, or always the composition
+    selection: str = "max"  # target where m = 1: the larger of both, or always the composition
     hindsight: bool = True  # weight goals drawn in hindsight, by the table's own ratio
     clip: float = HINDSIGHT_CLIP  # c
-    normalise: Literal["after", "before", "never"] = "after"  # mean 1 where m = 1: after clipping (the paper), before
+    normalise: str = "after"  # mean 1 where m = 1: after clipping (the paper), before
     lambda_: float = 0.0  # distance weight: exponent of rho
-    rho_reads: Literal["critic", "target"] = "critic"
+    rho_reads: str = "critic"
+
+    def __post_init__(self) -> None:
+        check_discount(self.gamma)
+        for name in ("kappa", "kappa_one_step"):
+            if not 0 < getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)} and must lie between 0 and 1.")
+        for name, known in (("selection", SELECTIONS), ("normalise", ORDERS), ("rho_reads", READS)):
+            if getattr(self, name) not in known:
+                raise UnknownNameError(name, str(getattr(self, name)), known)
 
     def targets(self, q: np.ndarray, d: Draws) -> tuple[np.ndarray, np.ndarray]:
         """y_A and y_TD of every draw, from a table (S, A, S). Equations 5, 6 and 8."""
@@ -46,7 +55,7 @@ class Anchored:
     def weights(self, q: np.ndarray, d: Draws, y_a: np.ndarray, y_td: np.ndarray) -> np.ndarray:
         """Probability, h (equation 9) and rho of every draw, multiplied."""
         weight = d.probability
-        if self.hindsight:
+        if self.hindsight and d.m.any():
             low, high = 1 / (1 + self.clip), 1 + self.clip
             ratio = np.where(d.m, q[d.s, d.a, d.g] / np.maximum(y_td, TINY), 0.0)
             if self.normalise == "before":
@@ -105,6 +114,8 @@ def expectiles(y: np.ndarray, weight: np.ndarray, kappa: np.ndarray, d: Draws, s
 
 def monte_carlo_values(log: Log, states: int, actions: int, gamma: float) -> np.ndarray:
     """What MC converges to: the mean of gamma^(j - i) over the goals drawn along the trajectory; NaN where none is."""
+    check_discount(gamma)
+    log.check(states, actions)
     total, count = np.zeros((2, states, actions, states))
     rows, left = np.arange(len(log.ends)), log.ends - np.arange(len(log.ends))
     for offset in range(1, int(left.max()) + 1):

@@ -9,7 +9,7 @@ from gtrl.tasks import TRAJECTORY_GOALS
 from gtrl.theory import examples
 from gtrl.theory.anchored import Anchored, transitive_fit
 from gtrl.theory.draws import dataset_draws, model_draws
-from gtrl.theory.process import Log, Process, uniform
+from gtrl.theory.process import Log, Process, sample_log, uniform
 from gtrl.theory.transitive import iterate_actions
 from gtrl.theory.values import (
     behaviour_values,
@@ -104,8 +104,8 @@ def actions_are_covered_too() -> Counterexample:
     draws = dataset_draws(log, 8, 2, GAMMA, TRAJECTORY_GOALS)
     start = np.full((8, 2, 8), 0.5)
     return Counterexample(
-        "R is read over actions too",
-        "Proposition 2",
+        "pairs are read with their action",
+        "every pair in R to be trained",
         "The fork, (0, 3) in R by action 0: the entry of action 1 stays as it was initialised",
         float(transitive_fit(GAMMA).fixed_point(draws, start)[0, 1, 3]),
         float(state_action_values(fork(), optimal_values(fork(), GAMMA), GAMMA)[0, 1, 3]),
@@ -189,7 +189,7 @@ def next_action_is_not_hindsight() -> Counterexample:
 
     Algorithm 1 has Q(s', a', g) there, which restores a' as well; then h is not 1 even though all is deterministic.
     """
-    process, gamma = crossing(), 0.9
+    process, gamma = crossing(), 0.8
     beta = uniform(process)
     d = model_draws(process, beta, gamma, TRAJECTORY_GOALS)
     v = behaviour_values(process, beta, gamma)
@@ -227,14 +227,17 @@ def trajectories_do_not_end(length: int = 8) -> Counterexample:
 
 
 def normalised_after_clipping() -> Counterexample:
-    """At a pair drawn both ways, how much m = 1 counts against m = 0 depends on the normalisation."""
-    draws = dataset_draws(examples.teleporter_log(), 13, 1, GAMMA)
+    """At a pair drawn both ways, how much m = 1 counts against m = 0 depends on the scale that h is given."""
+    process, gamma = examples.small_maze().process, 0.9
+    log = sample_log(process, uniform(process), np.arange(process.states), 12, np.random.default_rng(0))
+    draws = dataset_draws(log, process.states, process.actions, gamma)
+    entry = (6, 3, 9)  # one of those that differ most; without any normalisation it is .337
     return Counterexample(
         "h is clipped first and normalised then",
         "the fixed point of Algorithm 1",
-        "Example 1, Q(s, A): normalised first and clipped then",
-        float(Anchored(GAMMA, normalise="before").fixed_point(draws)[S, 0, A]),
-        float(Anchored(GAMMA).fixed_point(draws)[S, 0, A]),
+        "A walk in the small maze, one entry, normalised first and clipped then",
+        float(Anchored(gamma, normalise="before").fixed_point(draws)[entry]),
+        float(Anchored(gamma).fixed_point(draws)[entry]),
     )
 
 
@@ -252,7 +255,7 @@ def weight_does_not_move() -> Counterexample:
         falls.append((operator(high, draws) - operator(low, draws)).min())
     return Counterexample(
         "h does not depend on Q",
-        "the operator to be monotone, and so to converge",
+        "the operator to be monotone, on which the proof of convergence rests",
         "Example 1, 200 random tables and larger ones: the deepest fall from a table's fit to a larger one's",
         float(min(falls)),
         0.0,
@@ -260,12 +263,15 @@ def weight_does_not_move() -> Counterexample:
 
 
 def random_goals_ahead_count_as_random() -> Counterexample:
-    """With few trajectories many random goals lie ahead, and m = 1 takes them out of the average over outcomes."""
+    """With few trajectories many random goals lie ahead, and m = 1 takes them out of the average over outcomes.
+
+    It takes the weight too: with h = 1, Q_A(s, A) is .611.
+    """
     draws = dataset_draws(examples.teleporter_log(), 13, 1, GAMMA)
     return Counterexample(
         "random goals rarely lie ahead on the same trajectory",
         "Q^β ≤ Q_A",
-        "Example 1 logged once each way: whenever goal A has m = 0, the outcome was B; Q_A(s, A) < Q^β",
+        "Example 1 logged once each way: goal A with m = 0 shows outcome B only, and h halves the rest; Q_A(s, A)",
         float(Anchored(GAMMA).fixed_point(draws)[S, 0, A]),
         GAMMA / 2,
     )
@@ -277,19 +283,19 @@ def rho_reads_the_critic() -> Counterexample:
     return Counterexample(
         "ρ reads the critic, not the target",
         "λ not to move a table's fixed point",
-        "Example 1, λ = 1, Q(s, A): with ρ of the target, as public TRL code has it",
+        "Example 1, λ = 1, Q(s, A): ρ of the target, as public TRL code has it, gives unlucky targets no weight",
         float(Anchored(GAMMA, lambda_=1.0, rho_reads="target").fixed_point(draws)[S, 0, A]),
         float(Anchored(GAMMA, lambda_=1.0).fixed_point(draws)[S, 0, A]),
     )
 
 
 def optimal_value_is_no_bound() -> Counterexample:
-    """Proposition 3 has Q* and Q_A in one bracket; it does not say which is larger."""
+    """Proposition 3 has Q* and Q_A in one bracket; it does not say which is larger. The maximum alone is optimistic."""
     draws = dataset_draws(examples.teleporter_log(), 13, 1, GAMMA)
     return Counterexample(
-        "no optimism over sub-goals: neither κ = 0.7 nor the maximum",
+        "no optimism over sub-goals, neither the maximum nor κ = 0.7",
         "Q_A ≤ Q*, which Proposition 3 does not say",
-        "Example 1: Q_A(s, g) exceeds Q*",
-        float(Anchored(GAMMA).fixed_point(draws)[S, 0, G]),
+        "Example 1, even with κ = ½ everywhere: Q_A(s, g)",
+        float(Anchored(GAMMA, kappa=0.5).fixed_point(draws)[S, 0, G]),
         float(optimal_values(examples.teleporter(), GAMMA)[S, G]),
     )

@@ -4,18 +4,18 @@ A draw is a transition (s, a, s') with the action a' logged at s', a goal g, whe
 sub-goal w with its action a_w. Equations 5 to 10 need nothing else, but for whether g comes right after w.
 """
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
 from scipy.sparse.csgraph import shortest_path
 
-from gtrl.errors import ProcessError
+from gtrl.errors import ProcessError, UnknownNameError
 from gtrl.tasks import VALUE_GOALS, Goals
-from gtrl.theory.process import Log, Process, check_behaviour
+from gtrl.theory.process import Log, Process, check_behaviour, check_discount, check_distribution
 
-QUADRATURE = 64  # nodes; the integrands are analytic up to 1 / gamma, and this is exact to 1e-11 for gamma up to .99
 HELD = 4_000_000  # draws are added up when so many lie about
 
 
@@ -62,10 +62,6 @@ class Draws:
         table = np.zeros((self.states, self.actions, self.states), bool)
         table[self.entry] = True
         return table
-
-    def reweighted(self, factor: np.ndarray) -> "Draws":
-        """The same draws, each `factor` times as likely."""
-        return replace(self, probability=self.probability * factor)
 
 
 class _Tally:
@@ -116,9 +112,11 @@ def dataset_draws(
     m is decided by position, as in training: wherever the goal lies ahead on the same trajectory. By "draw", it is 0
     for every goal from the whole log.
     """
-    if not len(log.transitions):
-        raise ProcessError("there is nothing to draw: no trajectory of the log has a transition.")
-    current, trajectory, anywhere = mixture
+    check_discount(gamma)
+    log.check(states, actions)
+    if decomposable not in ("position", "draw"):
+        raise UnknownNameError("reading of m", decomposable, ("position", "draw"))
+    current, trajectory, anywhere = _shares(mixture)
     rows, state, action = len(log.ends), log.states, log.actions
     by_position = decomposable == "position"
     left = log.ends - np.arange(rows)
@@ -158,23 +156,29 @@ def model_draws(
     By default all equally often. With `restored` the goal is picked first, and s' and a' come from the model whatever
     it is, as Proposition 3 assumes; the sub-goal follows its law given s', a' and g either way.
     """
+    check_discount(gamma)
     check_behaviour(process, beta)
     states, actions = process.states, process.actions
-    goals = np.full(states, 1 / states) if rows is None else rows
-    current, trajectory, anywhere = mixture
+    rows = np.full(states, 1 / states) if rows is None else np.asarray(rows, float)
+    if rows.shape != (states,):
+        raise ProcessError(
+            f"rows must say how often each of the {states} states is logged, not have shape {rows.shape}."
+        )
+    check_distribution("rows", rows)
+    current, trajectory, anywhere = _shares(mixture)
     steps, at_once, between = _goals_ahead(process, beta, gamma)
     unreachable = np.zeros_like(at_once, bool)
     if restored:  # given (s', a'), the goal is not drawn but given
         total = at_once + between.sum((1, 2))
-        share = np.divide(goals, total, out=np.zeros_like(total), where=total > 0)
+        share = np.divide(rows, total, out=np.zeros_like(total), where=total > 0)
         at_once, between = at_once * share, between * share[:, None, None]
         unreachable = total == 0
     tally = _Tally(states, actions)
     every_state, every_pair = np.arange(states), np.arange(states * actions)
-    for x in np.flatnonzero(goals[:, None] * beta):
+    for x in np.flatnonzero(rows[:, None] * beta):
         s, a = divmod(int(x), actions)
         y = np.flatnonzero(steps[x])
-        chance = goals[s] * beta[s, a] * steps[x, y]
+        chance = rows[s] * beta[s, a] * steps[x, y]
         s_next, a_next = np.divmod(y, actions)
         # --- ahead: through s itself, or through a later w ---
         to, by = s_next[:, None], a_next[:, None]
@@ -187,9 +191,16 @@ def model_draws(
             by[..., None, None], w, a_w, np.arange(2)[:, None],
         )  # fmt: skip
         # --- anywhere, and s itself ---
-        free = (anywhere + trajectory * unreachable[y]) * goals  # where g is given and cannot lie ahead, m = 0
+        free = (anywhere + trajectory * unreachable[y]) * rows  # where g is given and cannot lie ahead, m = 0
         tally.add(chance[:, None] * (free + current * (every_state == s)), s, a, every_state, 0, to, by, s, a, 0)
     return tally.draws()
+
+
+def _shares(mixture: Goals) -> Goals:
+    if len(mixture) != 3:
+        raise ProcessError(f"a goal mixture is (current, trajectory, random), not {mixture}.")
+    check_distribution("the shares of a goal mixture", np.asarray(mixture, float))
+    return mixture
 
 
 def _goals_ahead(process: Process, beta: np.ndarray, gamma: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -207,7 +218,7 @@ def _goals_ahead(process: Process, beta: np.ndarray, gamma: float) -> tuple[np.n
     steps = (lands[:, :, None] * beta).reshape(pairs, pairs)
     home = np.repeat(np.arange(states), process.actions)  # the state of a pair
     at_once, between = np.zeros((pairs, states)), np.zeros((pairs, pairs, 2, states))
-    nodes, shares = np.polynomial.legendre.leggauss(QUADRATURE)
+    nodes, shares = np.polynomial.legendre.leggauss(_nodes_needed(gamma))
     for x, share in zip((nodes + 1) / 2, shares / 2, strict=True):
         z = gamma * x
         visits = np.linalg.inv(np.eye(pairs) - z * steps)  # sum of z^k P(pair after k steps)
@@ -225,3 +236,13 @@ def _goals_ahead(process: Process, beta: np.ndarray, gamma: float) -> tuple[np.n
     between *= reaches[:, :, None, None] & np.stack([later, lands > 0], 1)
     at_once *= ahead | (home[:, None] == np.arange(states))
     return steps, at_once, np.maximum(between, 0)
+
+
+def _nodes_needed(gamma: float) -> int:
+    """Gauss's rule with n nodes is off by about r^(-2n), if the integrand is analytic within an ellipse of radius r.
+
+    Here that is up to a double pole at 1 / gamma. Enough nodes for 1e-15 beside values as large as (1 - gamma)^-2.
+    """
+    pole = 2 / max(gamma, 0.1) - 1  # with [0, 1] mapped to [-1, 1]
+    radius = pole + math.sqrt(pole**2 - 1)
+    return math.ceil(math.log(1e15 / (1 - gamma) ** 2) / (2 * math.log(radius)))

@@ -25,14 +25,14 @@ def teleporter_log(lucky: int = 1, unlucky: int = 1) -> Log:
     return Log.of([(path, [0] * len(path)) for path in [by_a] * lucky + [by_b] * unlucky])
 
 
-# One step right of s is a teleporter: to A, right above the goal, or to B, at the far end of a long corridor.
+# Beside x is a teleporter: to A, right above the goal, or to B, at the far end of a long corridor.
 TELEPORT_MAZE = (
     "#############",
     "#...........#",
     "#.#########.#",
     "#.#B......#.#",
     "#.#######.#.#",
-    "#s.T#.....#A#",
+    "#sxT#.....#A#",
     "#.###.#####g#",
     "#...........#",
     "#############",

@@ -1,5 +1,6 @@
 """The argument in pictures, every number in them computed exactly. `gtrl theory --out DIR` draws them all."""
 
+import re
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -13,16 +14,14 @@ from matplotlib.patches import Circle, Rectangle
 
 from gtrl.report.figures import INK
 from gtrl.tasks import TRAJECTORY_GOALS
-from gtrl.theory import examples
+from gtrl.theory import curves, examples
 from gtrl.theory.anchored import Anchored, transitive_fit
-from gtrl.theory.draws import dataset_draws, model_draws
-from gtrl.theory.maze import Maze, maze
-from gtrl.theory.process import Log, Process, sample_log, uniform
+from gtrl.theory.draws import dataset_draws
+from gtrl.theory.maze import Maze
+from gtrl.theory.process import Log, sample_log
 from gtrl.theory.transitive import iterates
 from gtrl.theory.values import (
-    backups_needed,
     behaviour_values,
-    diameter,
     divide_and_conquer_values,
     graph_distances,
     hindsight_ratio,
@@ -35,7 +34,6 @@ from gtrl.theory.values import (
 SHADES = ListedColormap(mpl.colormaps["viridis"](np.linspace(0.6, 1, 256)))
 SIGNS = ListedColormap(mpl.colormaps["RdBu_r"](np.linspace(0.2, 0.8, 256)))
 WALL = "#5b6672"  # darker than any number's shade
-SETTLED = 1e-7  # more than a picture shows
 LINES: dict[str, dict[str, Any]] = {  # told apart by shade, dash and marker, not by hue alone
     "TRL": {"color": "#d1603d", "linestyle": "--", "marker": "s"},
     "GTRL": {"color": "#1b4f8a", "linestyle": "-", "marker": "o"},
@@ -48,7 +46,7 @@ LINES: dict[str, dict[str, Any]] = {  # told apart by shade, dash and marker, no
 GAMMA = 0.95
 MEANS_IT = 0.6  # how often the walker follows its arrows
 TRAJECTORIES, STEPS = 300, 15
-INTO_TELEPORTER = 3  # the action right
+RIGHT = 3  # the action that leads from x into the teleporter
 
 
 class Scene(NamedTuple):
@@ -91,8 +89,8 @@ def scene() -> Scene:
         optimal_values(process, GAMMA),
         divide_and_conquer_values(process, GAMMA),
         state_action_values(process, behaviour_values(process, beta, GAMMA), GAMMA),
-        transitive_fit(GAMMA).fixed_point(along, settled=SETTLED),
-        Anchored(GAMMA).fixed_point(mixed, settled=SETTLED),
+        transitive_fit(GAMMA).fixed_point(along, settled=curves.ENOUGH),
+        Anchored(GAMMA).fixed_point(mixed, settled=curves.ENOUGH),
         along.drawn,
         mixed.drawn,
     )
@@ -111,20 +109,19 @@ def concept() -> Figure:
     d = graph_distances(process)[:, goal]
     trained_trl, trained_gtrl = (np.any(drawn[:, :, goal], axis=1) for drawn in (here.drawn_trl, here.drawn_gtrl))
     figure, axes = _canvas(2, 3, (14, 7.4))
-    _numbers(axes[0, 0], here.maze, halving, "{:.0f}", vmax=d.max())
-    axes[0, 0].set_title("(a) Divide and conquer: updates until\nthe value of g arrives (at most 2ⁿ steps after n)")
+    _numbers(axes[0, 0], here.maze, halving, "{:.0f}", vmax=halving.max())
+    axes[0, 0].set_title("(a) Divide and conquer: updates until a value\nfor g is there (2ⁿ steps away after n)")
     _numbers(axes[1, 0], here.maze, d, "{:.0f}", vmax=d.max())
-    axes[1, 0].set_title("One-step backups until it arrives\n(with luck: d of them)")
-    top = max(0.3, float(np.max(here.v_dc[:, goal] - here.v_star[:, goal])))
+    axes[1, 0].set_title("One-step backups until there is any\n(d steps away after d)")
     for axis, values, title in (
-        (axes[0, 1], here.v_dc[:, goal] - here.v_star[:, goal], "(b) It takes luck for choice:\nV_DC − V*"),
+        (axes[0, 1], here.v_dc[:, goal], "(b) It takes luck for choice: V_DC − V*"),
         (
             axes[0, 2],
-            here.best(here.q_gtrl) - here.v_star[:, goal],
-            "(c) Grounded in one step:\nGTRL's fit − V*",
+            here.best(here.q_gtrl),
+            "(c) Grounded in one step: GTRL − V*\n(dotted: below 0, where the walker rarely heads for g)",
         ),
     ):
-        _numbers(axis, here.maze, values, "{:+.2f}", vmin=-top, vmax=top, shades=SIGNS)
+        _numbers(axis, here.maze, values - here.v_star[:, goal], "{:+.2f}", vmin=-0.5, vmax=0.5, shades=SIGNS)
         axis.set_title(title)
     for axis, trained, title in (
         (axes[1, 1], trained_trl, "TRL: a target for (s, g) only where one\ntrajectory goes from s to g"),
@@ -139,22 +136,24 @@ def method() -> Figure:
     """The paper's Figure 2: which pairs are trained, and how the weight turns hindsight goals back to the average."""
     here = scene()
     process, where = here.maze.process, here.maze
-    s = where.names["s"] + 1  # the cell between s and the teleporter
-    chance = process.probabilities[s, INTO_TELEPORTER]
-    mu = occupancy(process, here.beta, GAMMA)[process.successors[s, INTO_TELEPORTER]]
-    h = hindsight_ratio(process, here.beta, GAMMA, s, INTO_TELEPORTER)
+    into = where.names["x"], RIGHT
+    chance, outcomes = process.probabilities[into], process.successors[into]
+    mu = occupancy(process, here.beta, GAMMA)[outcomes]
+    h = hindsight_ratio(process, here.beta, GAMMA)[into]
     figure, axes = _canvas(2, 4, (17, 7.2))
     for axis, drawn, name in ((axes[0, 0], here.drawn_trl, "TRL"), (axes[1, 0], here.drawn_gtrl, "GTRL")):
         share = drawn.any(1).mean(1)
         _numbers(axis, where, 100 * share, "{:.0f}", vmax=100)
         axis.set_title(f"(a) {name}: % of all goals\nfor which a state is trained")
     for row, (outcome, other) in enumerate((("A", "B"), ("B", "A"))):
-        place = int(np.flatnonzero(process.successors[s, INTO_TELEPORTER] == where.names[outcome])[0])
+        place = int(np.flatnonzero(outcomes == where.names[outcome])[0])
         per_mille = 1000 * mu[place]
+        goals = f"(b) Goals drawn after {outcome}, in ‰:\nμ(g | {outcome}) of endless trajectories"
+        weight = f"× h(x, right, {outcome}, g), not clipped:\nmore where {other} was nearer"
         for axis, values, form, top, title in (
-            (axes[row, 1], per_mille, "{:.0f}", 60, f"(b) Goals drawn after {outcome}: μ(g | {outcome}), in ‰"),
-            (axes[row, 2], h[place], "{:.1f}", 3, f"× h(s, a, {outcome}, g): up where {other} was nearer"),
-            (axes[row, 3], h[place] * per_mille, "{:.0f}", 60, "= the average over A and B, in ‰"),
+            (axes[row, 1], per_mille, "{:.0f}", 95, goals),
+            (axes[row, 2], h[place], "{:.1f}", 7, weight),
+            (axes[row, 3], h[place] * per_mille, "{:.0f}", 95, "= the average over A and B, in ‰"),
         ):
             _numbers(axis, where, values, form, vmax=top)
             axis.set_title(title)
@@ -162,7 +161,7 @@ def method() -> Figure:
     return figure
 
 
-def values() -> Figure:
+def value_maps() -> Figure:
     """V*, V_DC, Q^beta and the fixed points of TRL's and GTRL's loss, for one goal."""
     here = scene()
     goal = here.goal
@@ -182,24 +181,18 @@ def values() -> Figure:
 
 # --- how fast ---
 
-MAGNIFICATIONS = (1, 2, 3, 4)
-LENGTHS = (4, 8, 16, 32, 64)
-CLOSE = 0.01  # a fit has arrived when every value along the trajectory is off by no more
-
 
 def iterations() -> Figure:
     """Updates of divide and conquer against one-step backups, as the maze grows and as the trajectory grows."""
     figure = Figure(figsize=(12, 4.8), layout="constrained")
     left, right = figure.subplots(1, 2)
-    sizes, halving, single = growing_mazes()
-    left.plot(sizes, single, label="one-step backups", **LINES["one step"])
-    left.plot(sizes, halving, label="transitive updates", **LINES["transitive"])
-    left.plot(sizes, np.ceil(np.log2(sizes)), color="#8c8c8c", linewidth=0.8, label="⌈log₂ diam⌉ and diam")
-    left.plot(sizes, sizes, color="#8c8c8c", linewidth=0.8)
-    left.set(title="Until every value of a maze is exact", xlabel="longest shortest path (diam) of the maze")
-    for name, fits in growing_trajectories().items():
-        right.plot(LENGTHS, fits, label=_FITS[name], **LINES[name])
-    right.set(title=f"Fits until a trajectory's values are within {CLOSE}", xlabel="its length T")
+    sizes, halving, single = curves.growing_mazes()
+    left.plot(sizes, single, label="one-step backups: diam", **LINES["one step"])
+    left.plot(sizes, halving, label="transitive updates: ⌈log₂ diam⌉", **LINES["transitive"])
+    left.set(title="Until every value of a maze without teleporter is exact", xlabel="its longest shortest path, diam")
+    for name, fits in curves.growing_trajectories().items():
+        right.plot(curves.LENGTHS, fits, label=_FITS[name], **LINES[name])
+    right.set(title=f"Fits until a trajectory's values are within {curves.CLOSE}", xlabel="its length T")
     for axis in (left, right):
         axis.set_xscale("log", base=2)
         axis.set_yscale("log", base=2)
@@ -218,54 +211,19 @@ _FITS = {
 }
 
 
-def growing_mazes() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The maze without its teleporter, magnified: diameter, transitive updates and one-step backups until exact."""
-    rows = tuple(row.replace("T", "#").replace("A", ".").replace("B", ".") for row in examples.TELEPORT_MAZE)
-    mazes = [maze(examples.magnified(rows, factor)).process for factor in MAGNIFICATIONS]
-    sizes = np.array([diameter(graph_distances(process)) for process in mazes])
-    halving = [sum(1 for _ in iterates(process, GAMMA)) - 1 for process in mazes]
-    single = [backups_needed(process, GAMMA) for process in mazes]
-    return sizes, np.array(halving), np.array(single)
-
-
-def growing_trajectories(gamma: float = 0.99) -> dict[str, list[int]]:
-    """One trajectory through T + 1 states: fits from 0 until every value ahead on it is close to gamma^distance."""
-    counts: dict[str, list[int]] = {name: [] for name in _FITS}
-    for length in LENGTHS:
-        log = Log.of([(np.arange(length + 1), np.zeros(length + 1, int))])  # pyright: ignore[reportArgumentType]
-        ahead = np.arange(length + 1)[None, :] - np.arange(length + 1)[:, None]
-        exact = np.where(ahead > 0, gamma ** np.abs(ahead), np.nan)
-        anywhere = dataset_draws(log, length + 1, 1, gamma, (0, 0, 1), "draw")
-        counts["one step"].append(_fits_needed(Anchored(gamma, hindsight=False), anywhere, exact))
-        for name, method_of in _METHODS.items():
-            operator, mixture = method_of(gamma)
-            counts[name].append(_fits_needed(operator, dataset_draws(log, length + 1, 1, gamma, mixture), exact))
-    return counts
-
-
-def _fits_needed(operator: Anchored, draws: Any, exact: np.ndarray) -> int:
-    q, fits = np.zeros((draws.states, 1, draws.states)), 0
-    while np.nanmax(np.abs(np.where(draws.drawn[:, 0], q[:, 0] - exact, 0))) > CLOSE:
-        q, fits = operator(q, draws), fits + 1
-    return fits
-
-
 # --- what the losses converge to ---
 
-KAPPAS = 1 - np.geomspace(0.5, 1e-4, 40)
 
-
-def expectiles() -> Figure:
+def expectile() -> Figure:
     """TRL's and GTRL's fixed points on Example 1, as the expectile goes to 1."""
     figure = Figure(figsize=(12, 4.6), layout="constrained")
     process, log = examples.teleporter(), examples.teleporter_log()
     s, gamma = examples.TELEPORTER["s"], 0.99
     v_star, v_dc = optimal_values(process, gamma), divide_and_conquer_values(process, gamma)
-    curves = expectile_curves(log, gamma)
     for axis, goal in zip(figure.subplots(1, 2), ("g", "A"), strict=True):
         g = examples.TELEPORTER[goal]
-        for name, tables in curves.items():
-            axis.plot(1 - KAPPAS, tables[:, s, 0, g], label=f"{name}'s fixed point", markevery=6, **LINES[name])
+        for name, tables in curves.expectile_curves(log, gamma).items():
+            axis.plot(1 - curves.KAPPAS, tables[:, s, 0, g], label=f"{name}'s fixed point", markevery=6, **LINES[name])
         for value, text in ((v_star[s, g], "V*"), (v_dc[s, g], "V_DC")):
             axis.axhline(value, color=INK, linewidth=0.8)
             above = {"xytext": (0, 3), "va": "bottom"} if text == "V_DC" else {"xytext": (0, -3), "va": "top"}
@@ -282,84 +240,23 @@ def expectiles() -> Figure:
     return figure
 
 
-def expectile_curves(log: Log, gamma: float) -> dict[str, np.ndarray]:
-    along, mixed = dataset_draws(log, 13, 1, gamma, TRAJECTORY_GOALS), dataset_draws(log, 13, 1, gamma)
-    return {
-        "TRL": np.array([transitive_fit(gamma, kappa).fixed_point(along) for kappa in KAPPAS]),
-        "GTRL": np.array([Anchored(gamma, kappa=kappa).fixed_point(mixed) for kappa in KAPPAS]),
-    }
-
-
-TELEPORTER_SIZES = (8, 32, 128, 512)
-MAZE_SIZES = (6, 12, 24, 48)
-TELEPORTER_REPEATS, MAZE_REPEATS = 20, 3
-
-
 def data() -> Figure:
     """How far the fixed point on a log is from that on infinitely many, as the log grows."""
     figure = Figure(figsize=(12, 4.6), layout="constrained")
     left, right = figure.subplots(1, 2)
     for name in ("TRL", "GTRL"):
-        left.plot(TELEPORTER_SIZES, teleporter_errors(name).mean(1), label=name, **LINES[name])
-        right.plot(np.square(MAZE_SIZES), maze_errors(name).mean(1), label=name, **LINES[name])
+        left.plot(curves.TELEPORTER_SIZES, curves.teleporter_errors(name).mean(1), label=name, **LINES[name])
+        right.plot(np.square(curves.MAZE_SIZES), curves.maze_errors(name).mean(1), label=name, **LINES[name])
     left.set(title="Example 1, n trajectories", xlabel="n", ylabel="largest error of an entry")
     right.set(title="The small maze, n trajectories of n steps", xlabel="n²", ylabel="mean error of a draw's entry")
-    for axis, sizes in ((left, np.array(TELEPORTER_SIZES)), (right, np.square(MAZE_SIZES))):
-        line = axis.lines[-1].get_ydata()[0] * (sizes / sizes[0]) ** -0.5
-        axis.plot(sizes, line, color="#8c8c8c", linewidth=0.8, label="like 1/√data")
+    sizes = np.array(curves.TELEPORTER_SIZES)
+    line = left.lines[-1].get_ydata()[0] * (sizes / sizes[0]) ** -0.5
+    left.plot(sizes, line, color="#8c8c8c", linewidth=0.8, label="like 1/√n")
+    for axis in (left, right):
         axis.set(xscale="log", yscale="log")
         axis.legend(frameon=False)
         _plain(axis)
     return figure
-
-
-def teleporter_errors(name: str, gamma: float = 0.99) -> np.ndarray:
-    """(sizes, repeats): as trajectories grow, luck evens out, and random goals on one's own trajectory get rare."""
-    operator, mixture = _METHODS[name](gamma)
-    truth = operator.fixed_point(dataset_draws(examples.teleporter_log(), 13, 1, gamma, mixture, "draw"))
-    errors = np.empty((len(TELEPORTER_SIZES), TELEPORTER_REPEATS))
-    for repeat in range(TELEPORTER_REPEATS):
-        lucky = np.cumsum(np.random.default_rng(repeat).random(TELEPORTER_SIZES[-1]) < 0.5)
-        for index, size in enumerate(TELEPORTER_SIZES):
-            log = examples.teleporter_log(int(lucky[size - 1]), int(size - lucky[size - 1]))
-            found = operator.fixed_point(dataset_draws(log, 13, 1, gamma, mixture))
-            errors[index, repeat] = np.abs(found - truth).max()
-    return errors
-
-
-def maze_errors(name: str, gamma: float = 0.8) -> np.ndarray:
-    """(sizes, repeats), against the true model: trajectories grow longer too, for their ends are not in the model.
-
-    Entries count as often as they are drawn. Some are so rare that a small log does not have them: they stay 0.
-    """
-    process = examples.small_maze().process
-    beta = uniform(process)
-    rows = stationary(process, beta)
-    operator, mixture = _METHODS[name](gamma)
-    every = model_draws(process, beta, gamma, mixture, rows=rows)
-    truth, often = operator.fixed_point(every, settled=SETTLED), np.add.reduceat(every.probability, every.first)
-    errors = np.empty((len(MAZE_SIZES), MAZE_REPEATS))
-    for repeat in range(MAZE_REPEATS):
-        for index, size in enumerate(MAZE_SIZES):
-            rng = np.random.default_rng((repeat, size))
-            log = sample_log(process, beta, rng.choice(process.states, size, p=rows), size, rng)
-            draws = dataset_draws(log, process.states, process.actions, gamma, mixture)
-            found = operator.fixed_point(draws, settled=SETTLED)
-            errors[index, repeat] = np.average(np.abs(found - truth)[every.entry], weights=often)
-    return errors
-
-
-_METHODS: dict[str, Callable[[float], tuple[Anchored, Any]]] = {
-    "TRL": lambda gamma: (transitive_fit(gamma), TRAJECTORY_GOALS),
-    "GTRL": lambda gamma: (Anchored(gamma), (0, 0.5, 0.5)),
-}
-
-
-def stationary(process: Process, beta: np.ndarray) -> np.ndarray:
-    """How often an endless trajectory is in each state."""
-    chain = process.under(beta)
-    system = np.vstack([chain.T - np.eye(process.states), np.ones(process.states)])
-    return np.linalg.lstsq(system, np.append(np.zeros(process.states), 1))[0].clip(0)
 
 
 # --- drawing ---
@@ -367,9 +264,9 @@ def stationary(process: Process, beta: np.ndarray) -> np.ndarray:
 FIGURES: dict[str, Callable[[], Figure]] = {
     "concept": concept,
     "method": method,
-    "values": values,
+    "values": value_maps,
     "iterations": iterations,
-    "expectile": expectiles,
+    "expectile": expectile,
     "data": data,
 }
 
@@ -402,9 +299,12 @@ def _numbers(
     """A maze with a number in each cell, and its shade."""
     _walls(axis, where)
     axis.imshow(where.picture(of_states), cmap=shades, vmin=vmin, vmax=vmax)
+    for row, column in where.cells[of_states < -0.005]:  # in grey, the sign is not in the shade
+        corner = (column - 0.5, row - 0.5)
+        axis.add_patch(Rectangle(corner, 1, 1, fill=False, hatch="..", edgecolor="white", linewidth=0))
     for (row, column), value in zip(where.cells, of_states, strict=True):
         text = "–" if np.isnan(value) else form.format(value)
-        text = "0" if text.strip("+-0.") == "" else text.replace("-", "−").replace("0.", ".", 1)
+        text = "0" if text.strip("+-0.") == "" else re.sub(r"^([+-]?)0\.", r"\1.", text).replace("-", "−")
         axis.text(column, row + 0.08, text, ha="center", va="center", fontsize=8 if len(text) < 4 else 7, color=INK)
     _names(axis, where)
 

@@ -23,6 +23,10 @@ class Process:
     probabilities: np.ndarray  # (S, A, K)
 
     def __post_init__(self) -> None:
+        if not np.array_equal(self.successors, np.asarray(self.successors).astype(int)):
+            raise ProcessError("successors must be numbers of states.")
+        object.__setattr__(self, "successors", np.asarray(self.successors).astype(int))
+        object.__setattr__(self, "probabilities", np.asarray(self.probabilities, float))
         if self.successors.ndim != 3 or self.successors.shape != self.probabilities.shape or not self.successors.size:
             raise ProcessError(
                 "successors and probabilities must both have shape (states, actions, successors), "
@@ -30,7 +34,7 @@ class Process:
             )
         if self.successors.min() < 0 or self.successors.max() >= self.states:
             raise ProcessError(f"a successor is not one of the {self.states} states.")
-        _check_distribution("the probabilities of an action's successors", self.probabilities)
+        check_distribution("the probabilities of an action's successors", self.probabilities)
 
     @classmethod
     def from_dense(cls, p: np.ndarray) -> "Process":
@@ -46,7 +50,7 @@ class Process:
     def from_sparse(cls, matrices: Sequence[Any]) -> "Process":
         """From one SciPy sparse matrix p[s, s'] for each action; nothing of size S x S is made."""
         rows: list[Any] = [sparse.csr_array(matrix) for matrix in matrices]
-        if len({matrix.shape for matrix in rows}) != 1 or rows[0].shape[0] != rows[0].shape[1]:
+        if len({matrix.shape for matrix in rows}) != 1 or rows[0].shape[0] != rows[0].shape[1] or not rows[0].shape[0]:
             raise ProcessError("sparse probabilities must be square matrices of one shape, one for each action.")
         states, most = rows[0].shape[0], max(int(np.diff(matrix.indptr).max()) for matrix in rows)
         successors = np.zeros((states, len(rows), max(1, most)), int)
@@ -113,12 +117,22 @@ def check_behaviour(process: Process, beta: np.ndarray) -> None:
         raise ProcessError(
             f"a behaviour must have shape (states, actions) = {process.states, process.actions}, not {beta.shape}."
         )
-    _check_distribution("the probabilities of a behaviour's actions", beta)
+    check_distribution("the probabilities of a behaviour's actions", beta)
 
 
-def _check_distribution(what: str, p: np.ndarray) -> None:
+def check_distribution(what: str, p: np.ndarray) -> None:
     if not (np.isfinite(p).all() and (p >= 0).all() and np.allclose(p.sum(-1), 1, atol=1e-9)):
         raise ProcessError(f"{what} must not be negative and must sum to 1.")
+
+
+def check_discount(gamma: float) -> None:
+    if not 0 <= gamma < 1:
+        raise ProcessError(f"gamma is {gamma} and must be at least 0 and below 1.")
+
+
+def check_within(what: str, numbers: np.ndarray, count: int) -> None:
+    if not numbers.size or numbers.min() < 0 or numbers.max() >= count:
+        raise ProcessError(f"{what} must be numbers from 0 to {count - 1}, and at least one.")
 
 
 def _draw(p: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -154,8 +168,16 @@ class Log(NamedTuple):
         """The rows that have a successor."""
         return np.flatnonzero(np.arange(len(self.ends)) < self.ends)
 
+    def check(self, states: int, actions: int) -> None:
+        """Whether it is of a process with so many states and actions, and has a transition."""
+        check_within("the states of a log", self.states, states)
+        check_within("the actions of a log", self.actions, actions)
+        if not len(self.transitions):
+            raise ProcessError("no trajectory of the log has a transition.")
+
     def pairs(self, states: int) -> np.ndarray:
         """R of Proposition 2, (S, S): the pairs (s_i, s_j) with i <= j on one trajectory."""
+        check_within("the states of a log", self.states, states)
         together = np.zeros((states, states), bool)
         for row, end in enumerate(self.ends):
             together[self.states[row], self.states[row : end + 1]] = True
@@ -163,6 +185,7 @@ class Log(NamedTuple):
 
     def behaviour(self, states: int, actions: int) -> np.ndarray:
         """How often each action was logged in each state; uniform where a state was never seen."""
+        self.check(states, actions)
         counts = np.zeros((states, actions))
         np.add.at(counts, (self.states, self.actions), 1)
         total = counts.sum(1, keepdims=True)
@@ -172,6 +195,9 @@ class Log(NamedTuple):
 def sample_log(process: Process, beta: np.ndarray, starts: np.ndarray, length: int, rng: np.random.Generator) -> Log:
     """One trajectory of `length` transitions from each start, under the behaviour."""
     check_behaviour(process, beta)
+    check_within("the starts of trajectories", np.asarray(starts), process.states)
+    if length < 1:
+        raise ProcessError(f"a trajectory must have at least one transition, not {length}.")
     states, actions = (np.empty((len(starts), length + 1), int) for _ in range(2))
     states[:, 0] = starts
     for t in range(length + 1):

@@ -45,6 +45,8 @@ def tell(out: Path | None = None, processes: int = checks.PROCESSES, seed: int =
     """Print it all, draw the pictures if there is a folder for them; whether every check holds."""
     if processes < 1:
         raise ConfigError(f"the propositions need at least one random process to be checked on, not {processes}.")
+    if seed < 0:
+        raise ConfigError(f"the seed must be 0 or more, not {seed}.")
     console.say(f"Example 1: s leads to A or B, each half the time; to g it is 1 step from A, 10 from B (γ = {GAMMA})")
     console.output.print(example_table())
     console.say("\nChecked, each against another computation:")

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from gtrl.theory.process import Process
+from gtrl.theory.process import Process, check_discount
 
 ROWS_TOGETHER = 256  # so many rows of the result are built at once: they stay in the cache
 ROUNDING = 1e-12  # values that agree to this are the same: products of one path differ with their order
@@ -37,6 +37,7 @@ def max_product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 def base_cases(process: Process, gamma: float) -> np.ndarray:
     """V_0: 1 at s = g, gamma on the edges of G, 0 elsewhere. (S, S)."""
+    check_discount(gamma)
     v = gamma * process.graph.toarray()
     np.fill_diagonal(v, 1)
     return v
@@ -63,6 +64,7 @@ def iterates(process: Process, gamma: float) -> Iterator[np.ndarray]:
 
 def base_cases_of_actions(process: Process, gamma: float) -> np.ndarray:
     """Q_0: 1 at s = g, gamma where a can lead from s to g in one step, 0 elsewhere. (S, A, S)."""
+    check_discount(gamma)
     q = np.where(process.dense > 0, gamma, 0.0)
     q[np.arange(process.states), :, np.arange(process.states)] = 1
     return q

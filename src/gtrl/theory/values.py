@@ -6,7 +6,7 @@ import numpy as np
 from jax import Array
 from scipy.sparse.csgraph import shortest_path
 
-from gtrl.theory.process import Process
+from gtrl.theory.process import Process, check_behaviour, check_discount, check_within
 
 GOALS_TOGETHER = 256  # so many goals are swept at once: their values stay in the cache
 SMALLEST_CHANGE = 1e-13  # where value iteration stops; what is missing then is below 1e-13 / (1 - gamma)
@@ -54,7 +54,9 @@ def backups_needed(process: Process, gamma: float) -> int:
 
 
 def _solve(process: Process, gamma: float, goals: np.ndarray | None) -> tuple[np.ndarray, int]:
+    check_discount(gamma)
     goals = np.arange(process.states) if goals is None else np.asarray(goals)
+    check_within("goals", goals, process.states)
     together = min(GOALS_TOGETHER, len(goals))
     blocks = np.resize(goals, (-(-len(goals) // together), together))  # the last block is filled with goals seen before
     with jax.enable_x64(True):
@@ -80,6 +82,7 @@ def graph_distances(process: Process) -> np.ndarray:
 
 def divide_and_conquer_values(process: Process, gamma: float) -> np.ndarray:
     """V_DC = gamma^d_G, what the transitive update converges to (Proposition 1)."""
+    check_discount(gamma)
     return gamma ** graph_distances(process)
 
 
@@ -113,6 +116,7 @@ def surely_shortest(process: Process) -> np.ndarray:
 
 def occupancy(process: Process, beta: np.ndarray, gamma: float) -> np.ndarray:
     """mu(g | s): where the behaviour is when it ends, if each step is the last with probability 1 - gamma. (S, S)."""
+    check_discount(gamma)
     chain = process.under(beta)
     mu = (1 - gamma) * np.linalg.inv(np.eye(process.states) - gamma * chain)
     return np.where(
@@ -124,28 +128,34 @@ def behaviour_values(process: Process, beta: np.ndarray, gamma: float) -> np.nda
     """V^beta(s, g) = E[gamma^T] of the behaviour's arrival, (S, S).
 
     One matrix inverse for all goals, by the identity mu(g | s) = V(s, g) mu(g | g): to be at g in the end one first
-    has to arrive there. `theory.checks` compares it with one linear system for each goal.
+    has to arrive there. `theory.checks` compares it with `arrival_values`.
     """
     mu = occupancy(process, beta, gamma)
     return mu / np.diagonal(mu)
 
 
-def arrival_values(process: Process, beta: np.ndarray, gamma: float) -> np.ndarray:
-    """The same from the definition: for each goal the linear system of V = 1 there, gamma E[V(s')] elsewhere."""
-    chain, states = process.under(beta), process.states
-    values = np.empty((states, states))
+def arrival_values(process: Process, beta: np.ndarray, gamma: float) -> tuple[np.ndarray, np.ndarray]:
+    """V^beta (S, S) and Q^beta (S, A, S) from the definition, slowly: for each goal a linear system over pairs (s, a).
+
+    Q is 1 at the goal and gamma E[Q(s', a')] elsewhere; V is its mean over actions.
+    """
+    check_discount(gamma)
+    check_behaviour(process, beta)
+    states, pairs = process.states, process.states * process.actions
+    steps = (process.dense[..., None] * beta).reshape(pairs, pairs)
+    q = np.empty((pairs, states))
     for g in range(states):
-        away = np.arange(states) != g
-        system = np.eye(states) - gamma * chain * away[:, None]
-        values[:, g] = np.linalg.solve(system, (~away).astype(float))
-    return values
+        there = np.repeat(np.arange(states) == g, process.actions)
+        q[:, g] = np.linalg.solve(np.eye(pairs) - gamma * steps * ~there[:, None], there.astype(float))
+    q = q.reshape(states, process.actions, states)
+    return np.einsum("sa,sag->sg", beta, q), q
 
 
-def hindsight_ratio(process: Process, beta: np.ndarray, gamma: float, s: int, a: int) -> np.ndarray:
-    """h(s, a, s', g) of equation 9 by occupancies, for each listed successor s' and every goal: (K, S).
+def hindsight_ratio(process: Process, beta: np.ndarray, gamma: float) -> np.ndarray:
+    """h(s, a, s', g) of equation 9 by occupancies, for each listed successor s' and every goal: (S, A, K, S).
 
     NaN where g cannot be reached from s': such a goal is never drawn after s'.
     """
-    mu = occupancy(process, beta, gamma)[process.successors[s, a]]  # (K, S)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(mu > 0, process.probabilities[s, a] @ mu / mu, np.nan)
+    mu = occupancy(process, beta, gamma)[process.successors]
+    average = np.einsum("sak,sakg->sag", process.probabilities, mu)[:, :, None]
+    return np.divide(average, mu, out=np.full_like(mu, np.nan), where=mu > 0)
