@@ -84,7 +84,7 @@ RNG = np.random.default_rng(0)
         (lambda: dataset_draws(TWO_STEPS, 3, 2, 0.9, (1, 1, 1)), "goal mixture must not be negative and must sum to 1"),
         (lambda: dataset_draws(TWO_STEPS, 3, 2, 0.9, (-1, 1, 1)), "must not be negative"),
         (lambda: model_draws(teleporter(), ALWAYS, 0.9, rows=np.ones(13)), "rows must not be negative"),
-        (lambda: model_draws(teleporter(), ALWAYS, 0.9, rows=np.ones(3) / 3), "each of 13 states"),
+        (lambda: model_draws(teleporter(), ALWAYS, 0.9, rows=np.ones(3) / 3), "each of the 13 states"),
         (lambda: sample_log(teleporter(), ALWAYS, np.array([13]), 3, RNG), "starts of trajectories"),
         (lambda: sample_log(teleporter(), ALWAYS, np.array([0]), 0, RNG), "at least one transition"),
         (lambda: maze(["#s.", "##"]), "rows of a maze must be equally long"),
