@@ -1,5 +1,6 @@
 """What `gtrl theory` says and draws: checks that can fail, counterexamples by hand, pictures of exact numbers."""
 
+import inspect
 import math
 import re
 from dataclasses import replace
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from gtrl.cli import main
+from gtrl.cli import main, theory_command
 from gtrl.theory import checks, counterexamples, curves, examples, pictures, tell
 
 GAMMA = 0.99
@@ -40,6 +41,10 @@ def test_it_prints_example_1_and_one_line_for_each_check(capsys: pytest.CaptureF
 def test_bad_flags_get_a_sentence(flags: list[str], sentence: str, capsys: pytest.CaptureFixture[str]):
     assert main(["theory", *flags]) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_the_flag_and_the_checks_have_one_default():
+    assert inspect.signature(theory_command).parameters["processes"].default == checks.PROCESSES
 
 
 def test_the_seed_decides_the_processes():

@@ -8,7 +8,7 @@ import numpy as np
 from gtrl.tasks import TRAJECTORY_GOALS
 from gtrl.theory import examples
 from gtrl.theory.anchored import Anchored, transitive_fit
-from gtrl.theory.draws import dataset_draws, model_draws
+from gtrl.theory.draws import Draws, dataset_draws, model_draws
 from gtrl.theory.process import Log, Process, sample_log, uniform
 from gtrl.theory.transitive import iterate_actions
 from gtrl.theory.values import (
@@ -54,6 +54,11 @@ def run() -> Iterable[Counterexample]:
     yield rho_reads_the_critic()
     yield weight_does_not_move()
     yield optimal_value_is_no_bound()
+
+
+def example_draws() -> Draws:
+    """GTRL's draws from a log of Example 1 with one trajectory for each outcome."""
+    return dataset_draws(examples.teleporter_log(), 13, 1, GAMMA)
 
 
 # --- Proposition 1 ---
@@ -246,7 +251,7 @@ def weight_does_not_move() -> Counterexample:
 
     Where the composition is the larger target, a larger y_TD changes nothing but the weight.
     """
-    draws = dataset_draws(examples.teleporter_log(), 13, 1, GAMMA)
+    draws = example_draws()
     operator, rng = Anchored(GAMMA, normalise="never"), np.random.default_rng(0)
     falls = []
     for _ in range(200):
@@ -267,7 +272,7 @@ def random_goals_ahead_count_as_random() -> Counterexample:
 
     It takes the weight too: with h = 1, Q_A(s, A) is .611.
     """
-    draws = dataset_draws(examples.teleporter_log(), 13, 1, GAMMA)
+    draws = example_draws()
     return Counterexample(
         "random goals rarely lie ahead on the same trajectory",
         "Q^β ≤ Q_A",
@@ -279,7 +284,7 @@ def random_goals_ahead_count_as_random() -> Counterexample:
 
 def rho_reads_the_critic() -> Counterexample:
     """The paper's rho is one number for an entry and cannot move its fit; read off the target, it favours the lucky."""
-    draws = dataset_draws(examples.teleporter_log(), 13, 1, GAMMA)
+    draws = example_draws()
     return Counterexample(
         "ρ reads the critic, not the target",
         "λ not to move a table's fixed point",
@@ -291,7 +296,7 @@ def rho_reads_the_critic() -> Counterexample:
 
 def optimal_value_is_no_bound() -> Counterexample:
     """Proposition 3 has Q* and Q_A in one bracket; it does not say which is larger. The maximum alone is optimistic."""
-    draws = dataset_draws(examples.teleporter_log(), 13, 1, GAMMA)
+    draws = example_draws()
     return Counterexample(
         "no optimism over sub-goals, neither the maximum nor κ = 0.7",
         "Q_A ≤ Q*, which Proposition 3 does not say",
