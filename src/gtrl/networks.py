@@ -1,16 +1,21 @@
-"""Networks: Equinox modules that hold arrays only. Their forward pass is `gtrl.mlp.forward`."""
+"""Networks: Equinox modules that hold arrays only. Their forward pass is `gtrl.mlp.forward`, or as fast on a GPU."""
 
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from gtrl import mlp
+from gtrl import mlp, speed
+
+if TYPE_CHECKING:
+    from gtrl.data.goals import Batch
 
 ENSEMBLE = 2
+ALIGNED = 16  # matrix units read inputs in pieces of so many; a multiple of it spares them a slow path
 
 
 class Spec(NamedTuple):
@@ -44,13 +49,95 @@ def init_ensemble(key: Array, sizes: tuple[int, ...], members: int = ENSEMBLE) -
     return jax.vmap(lambda member: init_mlp(member, sizes))(jax.random.split(key, members))
 
 
+def forward(layers: Sequence[mlp.Layer], x: Array) -> Array:
+    """`mlp.forward`; through one-pass kernels where these are used and fit. x is (B, in) or (members, B, in)."""
+    if not speed.used("kernels"):
+        return mlp.forward(layers, x, jnp)
+    from gtrl import kernels  # Pallas takes a second to import
+
+    *hidden, last = layers
+    if not all(kernels.fits(x.shape[-2], layer.weight.shape[-1]) for layer in hidden):
+        return mlp.forward(layers, x, jnp)
+    if last.weight.ndim == 2:
+        return forward(jax.tree.map(lambda leaf: leaf[None], layers), x)[0]
+    x = _padded(x.astype(last.weight.dtype), -1, ALIGNED)
+    x = jnp.broadcast_to(x, (len(last.weight), *x.shape[-2:]))
+    hidden[0] = hidden[0]._replace(weight=_padded(hidden[0].weight, -2, ALIGNED))
+    single = last.weight.shape[-1] == 1
+    for layer in hidden[: len(hidden) - single]:
+        x = kernels.activate(x @ layer.weight, layer.bias, layer.scale, layer.shift)
+    if single:
+        layer = hidden[-1]
+        x = kernels.value(x @ layer.weight, layer.bias, layer.scale, layer.shift, last.weight[..., 0])[..., None]
+    else:
+        x = x @ last.weight
+    return x.astype(jnp.float32) + last.bias[..., None, :].astype(jnp.float32)
+
+
+def _padded(x: Array, axis: int, multiple: int) -> Array:
+    """With zeros at the end of an axis, up to a multiple."""
+    return _extended(x, axis, -(-x.shape[axis] // multiple) * multiple)
+
+
+def _extended(x: Array, axis: int, size: int) -> Array:
+    """With zeros at the end of an axis, up to a size."""
+    widths = [(0, 0)] * x.ndim
+    widths[axis] = (0, size - x.shape[axis])
+    return jnp.pad(x, widths)
+
+
 class Network(eqx.Module):
     """A multilayer perceptron, or several behind a leading axis, on its inputs side by side."""
 
     layers: tuple[mlp.Layer, ...]
 
     def __call__(self, *inputs: Array) -> Array:
-        return mlp.forward(self.layers, jnp.concatenate(inputs, -1), jnp)
+        return self.read(forward(self.layers, jnp.concatenate(inputs, -1)))
+
+    def read(self, output: Array) -> Array:
+        """What the last layer's output stands for."""
+        return output
+
+
+def together(*passes: tuple[Network, tuple[Array, ...]]) -> list[Array]:
+    """Each network on its inputs, all of one batch; side by side where that is used: fewer, larger matrix products.
+
+    Networks of other input and output sizes are filled up with zeros.
+    """
+    depths = {tuple(layer.weight.shape[-1] for layer in network.layers[:-1]) for network, _ in passes}
+    if len(depths) > 1 or not speed.used("together"):
+        return [network(*inputs) for network, inputs in passes]
+    members = [[_with_axis(layer) for layer in network.layers] for network, _ in passes]
+    counts = [len(layers[0].weight) for layers in members]
+    columns = [jnp.concatenate(inputs, -1) for _, inputs in passes]
+    dtype, inputs = members[0][0].weight.dtype, max(x.shape[-1] for x in columns)
+    rows = [_extended(x.astype(dtype), -1, inputs) for x in columns]
+    rows = [jnp.broadcast_to(x, (count, *x.shape)) for x, count in zip(rows, counts, strict=True)]
+    *hidden, last = (_side_by_side(layers) for layers in zip(*members, strict=True))
+    # Each network adds its own last bias: among columns of zeros its gradient would be a slow sum.
+    output = forward([*hidden, last._replace(bias=jnp.zeros_like(last.bias))], jnp.concatenate(rows))
+    results, start = [], 0
+    for (network, _), count in zip(passes, counts, strict=True):
+        last = network.layers[-1].weight
+        bias = network.layers[-1].bias[..., None, :].astype(jnp.float32)
+        mine = output[start : start + count, :, : last.shape[-1]]
+        results.append(network.read((mine if last.ndim == 3 else mine[0]) + bias))
+        start += count
+    return results
+
+
+def _with_axis(layer: mlp.Layer) -> mlp.Layer:
+    return layer if layer.weight.ndim == 3 else jax.tree.map(lambda leaf: leaf[None], layer)
+
+
+def _side_by_side(layers: Sequence[mlp.Layer]) -> mlp.Layer:
+    inputs, outputs = (max(layer.weight.shape[axis] for layer in layers) for axis in (-2, -1))
+    outputs += -outputs % ALIGNED if outputs > 1 else 0
+    filled = [
+        layer._replace(weight=_extended(_extended(layer.weight, -2, inputs), -1, outputs), bias=_extended(layer.bias, -1, outputs))
+        for layer in layers
+    ]
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *filled)
 
 
 class Critic(Network):
@@ -60,9 +147,9 @@ class Critic(Network):
     def init(cls, key: Array, inputs: int, hidden: tuple[int, ...], members: int = ENSEMBLE) -> "Critic":
         return cls(init_ensemble(key, (inputs, *hidden, 1), members))
 
-    def __call__(self, *inputs: Array) -> Array:
+    def read(self, output: Array) -> Array:
         """(ensemble, B): logits where values are sigmoids, else the values themselves."""
-        return super().__call__(*inputs)[..., 0]
+        return output[..., 0]
 
     def many(self, *queries: tuple[Array, ...]) -> list[Array]:
         """Several equally long queries in one forward pass: fewer, larger matrix products."""
@@ -105,7 +192,7 @@ class FlowActor(eqx.Module):
         return {"kind": "flow", "flow_steps": self.steps}
 
     def velocity(self, observation: Array, goal: Array, x: Array, t: Array) -> Array:
-        return mlp.forward(self.layers, jnp.concatenate([observation, goal, x, t], -1), jnp)
+        return forward(self.layers, jnp.concatenate([observation, goal, x, t], -1))
 
     def __call__(self, observation: Array, goal: Array, noise: Array) -> Array:
         return mlp.flow(self.layers, jnp.concatenate([observation, goal], -1), noise, self.steps, jnp)
@@ -200,6 +287,17 @@ class ActorCritic(eqx.Module):
             oracle_critic=Critic.init(oracle_key, inputs + spec.goal_dim, hidden) if distill else None,
             actor=Actor.init(actor_key, spec, hidden),
         )
+
+    def passes(self, batch: "Batch", goal: Array) -> tuple[Array, Array | None, Array]:
+        """What the losses read of a batch: the critic at the logged action and `goal`, the oracle critic there (None
+        where there is none), and the policy's mean.
+        """
+        s, a = batch.observation, batch.action
+        reads = [(self.critic, (s, a, goal)), (self.actor, (s, batch.actor_goal))]
+        if self.oracle_critic is None:
+            logit, mean = together(*reads)
+            return logit, None, mean
+        return tuple(together(reads[0], (self.oracle_critic, (s, a, batch.value_goal_oracle)), reads[1]))
 
     @property
     def acting_critic(self) -> Critic:

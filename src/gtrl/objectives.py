@@ -13,7 +13,6 @@ import optax
 from jax import Array
 
 from gtrl.data.goals import Batch
-from gtrl.networks import Actor, Critic
 
 Selection = Literal["max", "dc"]
 AWR_CAP = 100.0  # the largest weight of advantage-weighted regression
@@ -101,21 +100,22 @@ def hindsight_weight(q: Array, y_td: Array, m: Array, clip: float) -> Array:
 
 def distance_weight(log_q: Array, gamma: float, lambda_: float) -> Array:
     """Rho = (1 + log_gamma Q)^(-lambda): more weight on short segments. Below equation 5."""
+    if lambda_ == 0:
+        return jnp.ones_like(log_q)
     return (1 + log_q / jnp.log(gamma)) ** -lambda_
 
 
 # --- losses beside the critic's ---
 
 
-def distill(oracle_critic: Critic | None, batch: Batch, logit: Array) -> Array:
+def distill(oracle_logit: Array | None, logit: Array) -> Array:
     """Fit the oracle critic to the critic's prediction on the same draw, member by member.
 
     0 where there is no oracle critic. Appendix B, implementation details.
     """
-    if oracle_critic is None:
+    if oracle_logit is None:
         return jnp.zeros(())
-    oracle = oracle_critic(batch.observation, batch.action, batch.value_goal_oracle)
-    return bce(oracle, jax.lax.stop_gradient(jax.nn.sigmoid(logit))).mean()
+    return bce(oracle_logit, jax.lax.stop_gradient(jax.nn.sigmoid(logit))).mean()
 
 
 def behaviour_cloning(mean: Array, action: Array) -> Array:
@@ -124,7 +124,7 @@ def behaviour_cloning(mean: Array, action: Array) -> Array:
 
 
 def ddpg_bc(
-    actor: Actor,
+    mean: Array,
     critic: Callable[[Array, Array, Array], Array],
     batch: Batch,
     alpha: float,
@@ -132,10 +132,9 @@ def ddpg_bc(
 ) -> tuple[Array, dict[str, Array]]:
     """Reparameterised gradients with behaviour cloning, to be minimised. Equation 4.
 
-    The critic's smaller estimate at the clipped mean action, divided by its own absolute mean so that
+    The critic's smaller estimate at the policy's clipped mean action, divided by its own absolute mean so that
     alpha keeps its meaning when the scale moves; no gradient reaches the critic.
     """
-    mean = actor(batch.observation, batch.actor_goal)
     critic = jax.lax.stop_gradient(critic)
     q = critic(batch.observation, jnp.clip(mean, -1, 1), batch.actor_goal).min(0)
     if reads == "value":

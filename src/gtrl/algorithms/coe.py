@@ -69,7 +69,7 @@ class COE(Algorithm):
         first, second = target.many((s, a, proposal[0]), (*proposal, g))
         composed = jax.nn.sigmoid(first) * jax.nn.sigmoid(second)
         y = o.base_case(composed, batch.goal_is_state, batch.goal_is_next, self.gamma)
-        logit = nets.critic(s, a, g)
+        logit, oracle_logit, mean = nets.passes(batch, g)
 
         # --- generator: up the composition, near the data ---
         first, second = jax.lax.stop_gradient(nets.critic).many((s, a, w), (w, a_w, g))
@@ -77,7 +77,7 @@ class COE(Algorithm):
         distance = o.behaviour_cloning(w, batch.subgoal) + o.behaviour_cloning(a_w, batch.subgoal_action)
         held = jnp.where(batch.decomposable, distance, 0.0).mean()
 
-        actor_loss, metrics = o.ddpg_bc(nets.actor, nets.acting_critic, batch, self.alpha)
+        actor_loss, metrics = o.ddpg_bc(mean, nets.acting_critic, batch, self.alpha)
         metrics |= {"q": jax.nn.sigmoid(logit).mean(), "y_dc": y.mean(), "proposal_distance": held}
-        losses = {"critic": o.bce(logit, y).mean(), "distill": o.distill(nets.oracle_critic, batch, logit)}
+        losses = {"critic": o.bce(logit, y).mean(), "distill": o.distill(oracle_logit, logit)}
         return o.total(metrics, **losses, generator=ascent + self.anchor * held, actor=actor_loss)

@@ -45,7 +45,7 @@ class CRL(Algorithm):
         logits = nets.critic.contrast(batch.observation, batch.action, batch.value_goal_oracle)
         reached = jnp.eye(logits.shape[-1])  # row i's own goal stands in column i
         critic_loss = o.bce(logits, reached).mean()
-        actor_loss, metrics = o.ddpg_bc(nets.actor, nets.critic, batch, self.alpha)
+        actor_loss, metrics = o.ddpg_bc(nets.actor(batch.observation, batch.actor_goal), nets.critic, batch, self.alpha)
         metrics |= {"recognised": (logits.argmax(-1) == jnp.arange(logits.shape[-1])).mean()}
         return o.total(metrics, critic=critic_loss, actor=actor_loss)
 

@@ -60,10 +60,10 @@ class GTRL(Algorithm):
         rho = o.distance_weight(log_q, self.gamma, self.lambda_)
 
         # --- the full objective ---
-        logit = nets.critic(s, a, g)
+        logit, oracle_logit, mean = nets.passes(batch, g)
         critic_loss = (h * rho * o.expectile(logit, y_a, kappa)).mean()  # eq. 10
-        distill_loss = o.distill(nets.oracle_critic, batch, logit)
-        actor_loss, metrics = o.ddpg_bc(nets.actor, nets.acting_critic, batch, self.alpha, self.actor_reads)  # eq. 4
+        distill_loss = o.distill(oracle_logit, logit)
+        actor_loss, metrics = o.ddpg_bc(mean, nets.acting_critic, batch, self.alpha, self.actor_reads)  # eq. 4
         metrics |= {
             "q": jax.nn.sigmoid(logit).mean(),
             "y_dc": jnp.where(m, y_dc, 0).mean() / jnp.maximum(m.mean(), 1e-6),

@@ -9,7 +9,7 @@ from jax import Array
 from gtrl import objectives as o
 from gtrl.algorithms.base import Algorithm, Metrics
 from gtrl.data.goals import Batch
-from gtrl.networks import Actor, Critic, Spec, at_policy
+from gtrl.networks import Actor, Critic, Spec, at_policy, together
 from gtrl.tasks import IQL_EXPECTILE, IQL_GOALS, Goals
 
 
@@ -49,10 +49,10 @@ class IQL(Algorithm):
         v, v_next = nets.v.many((s, g), (batch.next_observation, g))
         q_bar = target(s, a, g).min(0)
         value_loss = (o.asymmetry(v, q_bar, self.kappa) * (q_bar - v) ** 2).mean()
-        q = nets.critic(s, a, g)
+        q, mean = together((nets.critic, (s, a, g)), (nets.actor, (s, batch.actor_goal)))
         y = o.countdown(jax.lax.stop_gradient(v_next), batch, self.gamma)
         critic_loss = ((y - q) ** 2).mean()
-        actor_loss, metrics = o.ddpg_bc(nets.actor, nets.critic, batch, self.alpha)
+        actor_loss, metrics = o.ddpg_bc(mean, nets.critic, batch, self.alpha)
         return o.total(metrics | {"q": q.mean(), "v": v.mean()}, critic=critic_loss, value=value_loss, actor=actor_loss)
 
     def value(self, nets: Nets, observation: Array, goal: Array) -> Array:

@@ -31,7 +31,7 @@ class MC(Algorithm):
         return ActorCritic.init(key, spec, self.hidden)
 
     def loss(self, nets: ActorCritic, _: None, batch: Batch, __: Array) -> tuple[Array, Metrics]:
-        logit = nets.critic(batch.observation, batch.action, batch.value_goal_oracle)
+        logit, _, mean = nets.passes(batch, batch.value_goal_oracle)
         critic_loss = o.bce(logit, o.monte_carlo(batch, self.gamma)).mean()
-        actor_loss, metrics = o.ddpg_bc(nets.actor, nets.critic, batch, self.alpha)
+        actor_loss, metrics = o.ddpg_bc(mean, nets.critic, batch, self.alpha)
         return o.total(metrics | {"q": jax.nn.sigmoid(logit).mean()}, critic=critic_loss, actor=actor_loss)

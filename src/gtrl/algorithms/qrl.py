@@ -89,7 +89,7 @@ class QRL(Algorithm):
         # --- the distance to the task's goal, and the policy through the dynamics ---
         head = nets.model.head(jax.lax.stop_gradient(phi), batch.value_goal_oracle)[:, 0]
         distill_loss = ((head - jax.lax.stop_gradient(to_goal)) ** 2).mean()
-        actor_loss, metrics = o.ddpg_bc(nets.actor, nets.model, batch, self.alpha)
+        actor_loss, metrics = o.ddpg_bc(nets.actor(batch.observation, batch.actor_goal), nets.model, batch, self.alpha)
         metrics |= {"distance": to_goal.mean(), "step_length": step.mean(), "multiplier": multiplier}
         return o.total(
             metrics, value=value_loss, dual=dual_loss, dynamics=dynamics_loss, distill=distill_loss, actor=actor_loss

@@ -44,9 +44,9 @@ class TD(Algorithm):
         g = batch.value_goal_oracle
         ahead = jax.nn.sigmoid(target(batch.ahead_observation, batch.ahead_action, g))
         y_td = o.n_step(ahead, batch, self.gamma)  # eq. 6, over n steps
-        logit = nets.critic(batch.observation, batch.action, g)
+        logit, _, mean = nets.passes(batch, g)
         critic_loss = o.expectile(logit, y_td, self.kappa).mean()
-        actor_loss, metrics = o.ddpg_bc(nets.actor, nets.critic, batch, self.alpha)
+        actor_loss, metrics = o.ddpg_bc(mean, nets.critic, batch, self.alpha)
         metrics |= {"q": jax.nn.sigmoid(logit).mean(), "y_td": y_td.mean()}
         return o.total(metrics, critic=critic_loss, actor=actor_loss)
 

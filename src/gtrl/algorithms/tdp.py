@@ -42,10 +42,10 @@ class TDP(Algorithm):
     def loss(self, nets: ActorCritic, target: Critic, batch: Batch, _: Array) -> tuple[Array, Metrics]:
         s, a, g = batch.observation, batch.action, batch.value_goal
         y = o.base_case(self._best(target, s, a, g), batch.goal_is_state, batch.goal_is_next, self.gamma)
-        logit = nets.critic(s, a, g)
-        actor_loss, metrics = o.ddpg_bc(nets.actor, nets.acting_critic, batch, self.alpha)
+        logit, oracle_logit, mean = nets.passes(batch, g)
+        actor_loss, metrics = o.ddpg_bc(mean, nets.acting_critic, batch, self.alpha)
         metrics |= {"q": jax.nn.sigmoid(logit).mean(), "y_dc": y.mean()}
-        distill_loss = o.distill(nets.oracle_critic, batch, logit)
+        distill_loss = o.distill(oracle_logit, logit)
         return o.total(metrics, critic=o.bce(logit, y).mean(), distill=distill_loss, actor=actor_loss)
 
     def _best(self, target: Critic, s: Array, a: Array, g: Array) -> Array:

@@ -45,9 +45,9 @@ class TRL(Algorithm):
         log_q = jnp.log(y_dc) if self.rho_reads == "target" else jax.nn.log_sigmoid(current)
         rho = o.distance_weight(log_q, self.gamma, self.lambda_)
 
-        logit = nets.critic(s, a, g)
+        logit, oracle_logit, mean = nets.passes(batch, g)
         critic_loss = (rho * o.expectile(logit, y_dc, self.kappa)).mean()
-        distill_loss = o.distill(nets.oracle_critic, batch, logit)
-        actor_loss, metrics = o.ddpg_bc(nets.actor, nets.acting_critic, batch, self.alpha, self.actor_reads)
+        distill_loss = o.distill(oracle_logit, logit)
+        actor_loss, metrics = o.ddpg_bc(mean, nets.acting_critic, batch, self.alpha, self.actor_reads)
         metrics |= {"q": jax.nn.sigmoid(logit).mean(), "y_dc": y_dc.mean(), "rho": rho.mean()}
         return o.total(metrics, critic=critic_loss, distill=distill_loss, actor=actor_loss)

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -17,6 +18,7 @@ from gtrl.data.goals import Batch, sample_batch
 from gtrl.data.rotation import Rotation
 from gtrl.errors import ConfigError
 from gtrl.networks import Spec
+from gtrl.speed import Optimisation, best, using
 from gtrl.tasks import BATCH_SIZE, GRADIENT_STEPS, LEARNING_RATE, SCORED_STEPS
 
 VALIDATION_BATCHES = 8
@@ -31,6 +33,7 @@ class Training:
     batch_size: int = BATCH_SIZE
     learning_rate: float = LEARNING_RATE
     precision: Literal["float32", "bfloat16"] = "float32"  # of the networks; QRL and IVL want float32
+    fast: tuple[Optimisation, ...] | None = None  # what speeds a step up (gtrl.speed); by default all that pays here
     # The moving average takes the updated networks, as Algorithm 1 writes it, or (public code) the previous ones.
     target_from: Literal["updated", "previous"] = "updated"
     log_every: int = 5000  # steps between two lines of the log
@@ -54,7 +57,8 @@ class Training:
 
     @property
     def update(self) -> "Update":
-        return Update(self.batch_size, self.learning_rate, self.precision, self.target_from)
+        fast = best(jax.default_backend()) if self.fast is None else self.fast
+        return Update(self.batch_size, self.learning_rate, self.precision, self.target_from, tuple(sorted(fast)))
 
 
 class Update(NamedTuple):
@@ -62,8 +66,9 @@ class Update(NamedTuple):
 
     batch_size: int
     learning_rate: float
-    precision: str
-    target_from: str
+    precision: str = "float32"
+    target_from: str = "updated"
+    fast: tuple[str, ...] = ()
 
 
 class State(NamedTuple):
@@ -105,7 +110,8 @@ def loss_of(algorithm: Algorithm, how: Update, nets: Any, target: Any, dataset: 
     batch_key, loss_key = jax.random.split(key)
     batch = draw(algorithm, batch_key, dataset, how.batch_size)
     nets, target = _in_precision((nets, target), how.precision)
-    loss, metrics = algorithm.loss(nets, target, batch, loss_key)
+    with using(how.fast):
+        loss, metrics = algorithm.loss(nets, target, batch, loss_key)
     return loss, {"loss": loss, **metrics}
 
 
@@ -128,17 +134,56 @@ def init(algorithm: Algorithm, how: Update, spec: Spec, keys: Array, dataset: Da
     return jax.vmap(one_seed)(keys)
 
 
-def update(algorithm: Algorithm, how: Update, dataset: Dataset, key: Array, state: State) -> State:
+class Form(NamedTuple):
+    """How a tree of parameters is kept while the loop runs: as it is, or as one vector."""
+
+    keep: Callable[[Any], Any]
+    restore: Callable[[Any], Any]
+
+    @classmethod
+    def of(cls, tree: Any, flat: bool) -> "Form":
+        if not flat:
+            return cls(lambda tree: tree, lambda tree: tree)
+        leaves, structure = jax.tree.flatten(tree)
+        sizes, shapes = [leaf.size for leaf in leaves], [leaf.shape for leaf in leaves]
+        starts = list(accumulate(sizes, initial=0))
+
+        def keep(tree: Any) -> Array:
+            return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(tree)] or [jnp.zeros(0)])
+
+        def restore(vector: Array) -> Any:
+            parts = zip(starts, sizes, shapes, strict=False)
+            return structure.unflatten([vector[start : start + size].reshape(shape) for start, size, shape in parts])
+
+        return cls(keep, restore)
+
+
+def _kept(state: State, nets: Form, target: Form) -> State:
+    adam, rest = state.optimizer
+    adam = adam._replace(mu=nets.keep(adam.mu), nu=nets.keep(adam.nu))
+    return state._replace(nets=nets.keep(state.nets), target=target.keep(state.target), optimizer=(adam, rest))
+
+
+def _restored(state: State, nets: Form, target: Form) -> State:
+    adam, rest = state.optimizer
+    adam = adam._replace(mu=nets.restore(adam.mu), nu=nets.restore(adam.nu))
+    return state._replace(nets=nets.restore(state.nets), target=target.restore(state.target), optimizer=(adam, rest))
+
+
+def update(
+    algorithm: Algorithm, how: Update, dataset: Dataset, key: Array, nets_form: Form, target_form: Form, state: State
+) -> State:
     """One gradient step of one seed."""
     step_key = jax.random.fold_in(key, state.step)
     loss = partial(loss_of, algorithm, how)
-    grads, metrics = jax.grad(loss, has_aux=True)(state.nets, state.target, dataset, step_key)
-    changes, optimizer = optax.adam(how.learning_rate).update(grads, state.optimizer)
+    before = nets_form.restore(state.nets)
+    grads, metrics = jax.grad(loss, has_aux=True)(before, target_form.restore(state.target), dataset, step_key)
+    changes, optimizer = optax.adam(how.learning_rate).update(nets_form.keep(grads), state.optimizer)
     nets = optax.apply_updates(state.nets, changes)
-    source = algorithm.targets(nets if how.target_from == "updated" else state.nets)
+    source = algorithm.targets(nets_form.restore(nets) if how.target_from == "updated" else before)
     return State(
         nets=nets,
-        target=optax.incremental_update(source, state.target, algorithm.target_rate),
+        target=optax.incremental_update(target_form.keep(source), state.target, algorithm.target_rate),
         optimizer=optimizer,
         step=state.step + 1,
         sums=jax.tree.map(jnp.add, state.sums, metrics),
@@ -154,8 +199,10 @@ def advance(algorithm: Algorithm, how: Update, states: State, keys: Array, datas
     """
 
     def one_seed(state: State, key: Array) -> State:
-        body = partial(update, algorithm, how, dataset, key)
-        return jax.lax.fori_loop(0, steps, lambda _, state: body(state), state)
+        forms = Form.of(state.nets, "flat" in how.fast), Form.of(state.target, "flat" in how.fast)
+        body = partial(update, algorithm, how, dataset, key, *forms)
+        state = jax.lax.fori_loop(0, steps, lambda _, state: body(state), _kept(state, *forms))
+        return _restored(state, *forms)
 
     return jax.vmap(one_seed)(states, keys)
 
