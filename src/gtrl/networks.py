@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from gtrl import mlp, speed
+from gtrl import kernels, mlp, speed
+from gtrl.kernels import ALIGNED, extended
 
 if TYPE_CHECKING:
     from gtrl.data.goals import Batch
 
 ENSEMBLE = 2
-ALIGNED = 16  # matrix units read inputs in pieces of so many; a multiple of it spares them a slow path
 
 
 class Spec(NamedTuple):
@@ -50,40 +50,15 @@ def init_ensemble(key: Array, sizes: tuple[int, ...], members: int = ENSEMBLE) -
 
 
 def forward(layers: Sequence[mlp.Layer], x: Array) -> Array:
-    """`mlp.forward`; through one-pass kernels where these are used and fit. x is (B, in) or (members, B, in)."""
-    if not speed.used("kernels"):
-        return mlp.forward(layers, x, jnp)
-    from gtrl import kernels  # Pallas takes a second to import
-
-    *hidden, last = layers
-    if not all(kernels.fits(x.shape[-2], layer.weight.shape[-1]) for layer in hidden):
-        return mlp.forward(layers, x, jnp)
-    if last.weight.ndim == 2:
-        return forward(jax.tree.map(lambda leaf: leaf[None], layers), x)[0]
-    x = _padded(x.astype(last.weight.dtype), -1, ALIGNED)
-    x = jnp.broadcast_to(x, (len(last.weight), *x.shape[-2:]))
-    hidden[0] = hidden[0]._replace(weight=_padded(hidden[0].weight, -2, ALIGNED))
-    single = last.weight.shape[-1] == 1
-    for layer in hidden[: len(hidden) - single]:
-        x = kernels.activate(x @ layer.weight, layer.bias, layer.scale, layer.shift)
-    if single:
-        layer = hidden[-1]
-        x = kernels.value(x @ layer.weight, layer.bias, layer.scale, layer.shift, last.weight[..., 0])[..., None]
-    else:
-        x = x @ last.weight
-    return x.astype(jnp.float32) + last.bias[..., None, :].astype(jnp.float32)
-
-
-def _padded(x: Array, axis: int, multiple: int) -> Array:
-    """With zeros at the end of an axis, up to a multiple."""
-    return _extended(x, axis, -(-x.shape[axis] // multiple) * multiple)
-
-
-def _extended(x: Array, axis: int, size: int) -> Array:
-    """With zeros at the end of an axis, up to a size."""
-    widths = [(0, 0)] * x.ndim
-    widths[axis] = (0, size - x.shape[axis])
-    return jnp.pad(x, widths)
+    """`mlp.forward` of (B, in) or (members, B, in), in the way that `gtrl.speed` says."""
+    members = len(layers[0].weight) if layers[0].weight.ndim == 3 else 0
+    if members and speed.used("apart"):
+        each = [jax.tree.map(lambda leaf, index=index: leaf[index], layers) for index in range(members)]
+        inputs = [x] * members if x.ndim == 2 else x
+        return jnp.stack([forward(*pair) for pair in zip(each, inputs, strict=True)])
+    if speed.used("kernels"):
+        return kernels.forward(layers, x)
+    return mlp.forward(layers, x, jnp)
 
 
 class Network(eqx.Module):
@@ -111,7 +86,7 @@ def together(*passes: tuple[Network, tuple[Array, ...]]) -> list[Array]:
     counts = [len(layers[0].weight) for layers in members]
     columns = [jnp.concatenate(inputs, -1) for _, inputs in passes]
     dtype, inputs = members[0][0].weight.dtype, max(x.shape[-1] for x in columns)
-    rows = [_extended(x.astype(dtype), -1, inputs) for x in columns]
+    rows = [extended(x.astype(dtype), -1, inputs) for x in columns]
     rows = [jnp.broadcast_to(x, (count, *x.shape)) for x, count in zip(rows, counts, strict=True)]
     *hidden, last = (_side_by_side(layers) for layers in zip(*members, strict=True))
     # Each network adds its own last bias: among columns of zeros its gradient would be a slow sum.
@@ -134,7 +109,9 @@ def _side_by_side(layers: Sequence[mlp.Layer]) -> mlp.Layer:
     inputs, outputs = (max(layer.weight.shape[axis] for layer in layers) for axis in (-2, -1))
     outputs += -outputs % ALIGNED if outputs > 1 else 0
     filled = [
-        layer._replace(weight=_extended(_extended(layer.weight, -2, inputs), -1, outputs), bias=_extended(layer.bias, -1, outputs))
+        layer._replace(
+            weight=extended(extended(layer.weight, -2, inputs), -1, outputs), bias=extended(layer.bias, -1, outputs)
+        )
         for layer in layers
     ]
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *filled)
@@ -289,15 +266,17 @@ class ActorCritic(eqx.Module):
         )
 
     def passes(self, batch: "Batch", goal: Array) -> tuple[Array, Array | None, Array]:
-        """What the losses read of a batch: the critic at the logged action and `goal`, the oracle critic there (None
-        where there is none), and the policy's mean.
+        """What the losses read of a batch, in one pass: the critic's logits, the oracle critic's, the policy's mean.
+
+        The critics are read at the logged action, the critic for `goal`; without an oracle critic the second is None.
         """
         s, a = batch.observation, batch.action
-        reads = [(self.critic, (s, a, goal)), (self.actor, (s, batch.actor_goal))]
+        critic, actor = (self.critic, (s, a, goal)), (self.actor, (s, batch.actor_goal))
         if self.oracle_critic is None:
-            logit, mean = together(*reads)
+            logit, mean = together(critic, actor)
             return logit, None, mean
-        return tuple(together(reads[0], (self.oracle_critic, (s, a, batch.value_goal_oracle)), reads[1]))
+        logit, oracle_logit, mean = together(critic, (self.oracle_critic, (s, a, batch.value_goal_oracle)), actor)
+        return logit, oracle_logit, mean
 
     @property
     def acting_critic(self) -> Critic:

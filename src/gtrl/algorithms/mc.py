@@ -9,7 +9,7 @@ from jax import Array
 from gtrl import objectives as o
 from gtrl.algorithms.base import Algorithm, Metrics
 from gtrl.data.goals import Batch
-from gtrl.networks import ActorCritic, Spec
+from gtrl.networks import ActorCritic, Spec, together
 from gtrl.tasks import TRAJECTORY_GOALS, Goals
 
 
@@ -31,7 +31,8 @@ class MC(Algorithm):
         return ActorCritic.init(key, spec, self.hidden)
 
     def loss(self, nets: ActorCritic, _: None, batch: Batch, __: Array) -> tuple[Array, Metrics]:
-        logit, _, mean = nets.passes(batch, batch.value_goal_oracle)
+        s, g = batch.observation, batch.value_goal_oracle
+        logit, mean = together((nets.critic, (s, batch.action, g)), (nets.actor, (s, batch.actor_goal)))
         critic_loss = o.bce(logit, o.monte_carlo(batch, self.gamma)).mean()
         actor_loss, metrics = o.ddpg_bc(mean, nets.critic, batch, self.alpha)
         return o.total(metrics | {"q": jax.nn.sigmoid(logit).mean()}, critic=critic_loss, actor=actor_loss)

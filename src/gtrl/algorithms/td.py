@@ -9,7 +9,7 @@ from jax import Array
 from gtrl import objectives as o
 from gtrl.algorithms.base import Algorithm, Metrics
 from gtrl.data.goals import Batch
-from gtrl.networks import ActorCritic, Critic, Spec
+from gtrl.networks import ActorCritic, Critic, Spec, together
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,10 @@ class TD(Algorithm):
         return ActorCritic.init(key, spec, self.hidden)
 
     def loss(self, nets: ActorCritic, target: Critic, batch: Batch, _: Array) -> tuple[Array, Metrics]:
-        g = batch.value_goal_oracle
+        s, g = batch.observation, batch.value_goal_oracle
         ahead = jax.nn.sigmoid(target(batch.ahead_observation, batch.ahead_action, g))
         y_td = o.n_step(ahead, batch, self.gamma)  # eq. 6, over n steps
-        logit, _, mean = nets.passes(batch, g)
+        logit, mean = together((nets.critic, (s, batch.action, g)), (nets.actor, (s, batch.actor_goal)))
         critic_loss = o.expectile(logit, y_td, self.kappa).mean()
         actor_loss, metrics = o.ddpg_bc(mean, nets.critic, batch, self.alpha)
         metrics |= {"q": jax.nn.sigmoid(logit).mean(), "y_td": y_td.mean()}

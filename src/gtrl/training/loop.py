@@ -1,16 +1,21 @@
 """Training: jit(vmap over seeds(loop over steps)), data on the device, one Adam, moving-average targets."""
 
+import os
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
+from math import gcd
 from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import Array
+from jax.sharding import AxisType, Mesh, PartitionSpec
 
 from gtrl.algorithms.base import Algorithm
 from gtrl.data.dataset import Data, Dataset
@@ -18,7 +23,7 @@ from gtrl.data.goals import Batch, sample_batch
 from gtrl.data.rotation import Rotation
 from gtrl.errors import ConfigError
 from gtrl.networks import Spec
-from gtrl.speed import Optimisation, best, using
+from gtrl.speed import GRAPHS, Optimisation, best, using
 from gtrl.tasks import BATCH_SIZE, GRADIENT_STEPS, LEARNING_RATE, SCORED_STEPS
 
 VALIDATION_BATCHES = 8
@@ -34,6 +39,7 @@ class Training:
     learning_rate: float = LEARNING_RATE
     precision: Literal["float32", "bfloat16"] = "float32"  # of the networks; QRL and IVL want float32
     fast: tuple[Optimisation, ...] | None = None  # what speeds a step up (gtrl.speed); by default all that pays here
+    devices: int | None = None  # how many to spread seeds and batch over; by default all there are
     # The moving average takes the updated networks, as Algorithm 1 writes it, or (public code) the previous ones.
     target_from: Literal["updated", "previous"] = "updated"
     log_every: int = 5000  # steps between two lines of the log
@@ -45,6 +51,8 @@ class Training:
         for name in ("steps", "batch_size", "log_every", "shard_steps"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)} and must be at least 1.")
+        if self.devices is not None and not 1 <= self.devices <= jax.local_device_count():
+            raise ConfigError(f"devices is {self.devices}; there are {jax.local_device_count()} here.")
         if self.checkpoint_every < 0:
             raise ConfigError(f"checkpoint_every is {self.checkpoint_every} and must not be negative.")
         if not 0 < self.learning_rate < float("inf"):
@@ -58,7 +66,10 @@ class Training:
     @property
     def update(self) -> "Update":
         fast = best(jax.default_backend()) if self.fast is None else self.fast
-        return Update(self.batch_size, self.learning_rate, self.precision, self.target_from, tuple(sorted(fast)))
+        devices = jax.local_device_count() if self.devices is None else self.devices
+        return Update(
+            self.batch_size, self.learning_rate, self.precision, self.target_from, tuple(sorted(fast)), devices
+        )
 
 
 class Update(NamedTuple):
@@ -69,6 +80,16 @@ class Update(NamedTuple):
     precision: str = "float32"
     target_from: str = "updated"
     fast: tuple[str, ...] = ()
+    devices: int = 1
+
+    def mesh(self, seeds: int) -> Mesh | None:
+        """Devices as (seeds, batch): as many shares of the seeds as divide them, and of the batch what is left."""
+        across = gcd(seeds, self.devices)
+        within = gcd(self.batch_size, self.devices // across)
+        if across * within == 1:
+            return None
+        devices = np.array(jax.local_devices()[: across * within]).reshape(across, within)
+        return Mesh(devices, ("seeds", "batch"), axis_types=(AxisType.Auto, AxisType.Auto))
 
 
 class State(NamedTuple):
@@ -108,11 +129,45 @@ def _in_precision(tree: Any, precision: str) -> Any:
 def loss_of(algorithm: Algorithm, how: Update, nets: Any, target: Any, dataset: Dataset, key: Array):
     """The method's loss on a fresh batch, networks in the precision asked for."""
     batch_key, loss_key = jax.random.split(key)
-    batch = draw(algorithm, batch_key, dataset, how.batch_size)
+    batch = _divided(draw(algorithm, batch_key, dataset, how.batch_size))
     nets, target = _in_precision((nets, target), how.precision)
-    with using(how.fast):
-        loss, metrics = algorithm.loss(nets, target, batch, loss_key)
+    loss, metrics = algorithm.loss(nets, target, batch, loss_key)
     return loss, {"loss": loss, **metrics}
+
+
+def _divided(batch: Batch) -> Batch:
+    """Each device's share of the rows, where the batch is spread; every row is drawn as if it were not."""
+    mesh = jax.sharding.get_abstract_mesh()
+    if dict(mesh.shape).get("batch", 1) == 1:
+        return batch
+    return jax.tree.map(lambda leaf: jax.lax.with_sharding_constraint(leaf, PartitionSpec("batch")), batch)
+
+
+def _each_seed(how: Update, function: Callable[..., Any], states: Any, keys: Array, *shared: Any) -> Any:
+    """`function(state, key, *shared)` of every seed, in one program on however many devices."""
+    mesh, fast = how.mesh(len(keys)), how.fast
+    if mesh is not None and mesh.shape["batch"] > 1:
+        fast = tuple(name for name in fast if name != "kernels")  # XLA cannot divide what it has not made
+    copies = len(keys) // (mesh.shape["seeds"] if mesh else 1)
+
+    def side_by_side(states: Any, keys: Array, *shared: Any) -> Any:
+        with using(fast, copies):
+            if "apart" in fast and len(keys) == 1:
+                state = function(jax.tree.map(lambda leaf: leaf[0], states), keys[0], *shared)
+                return jax.tree.map(lambda leaf: leaf[None], state)
+            return jax.vmap(lambda state, key: function(state, key, *shared))(states, keys)
+
+    if mesh is None:
+        return side_by_side(states, keys, *shared)
+    each, all_of_it = PartitionSpec("seeds"), PartitionSpec()
+    return jax.shard_map(
+        side_by_side,
+        mesh=mesh,
+        in_specs=(each, each, *(all_of_it for _ in shared)),
+        out_specs=each,
+        axis_names={"seeds"},
+        check_vma=False,
+    )(states, keys, *shared)
 
 
 @partial(jax.jit, static_argnames=("algorithm", "how", "spec"))
@@ -190,34 +245,66 @@ def update(
     )
 
 
-@partial(jax.jit, static_argnames=("algorithm", "how"), donate_argnames="states")
-def advance(algorithm: Algorithm, how: Update, states: State, keys: Array, dataset: Dataset, steps: Array) -> State:
+def _advance(algorithm: Algorithm, how: Update, states: State, keys: Array, dataset: Dataset, steps: Array) -> State:
     """`steps` gradient steps of every seed in one program.
 
     The number of steps is an ordinary argument: one compilation serves every chunk length, and so no
     chunk length can change a result, not even in its last bit.
     """
 
-    def one_seed(state: State, key: Array) -> State:
+    def one_seed(state: State, key: Array, dataset: Dataset, steps: Array) -> State:
         forms = Form.of(state.nets, "flat" in how.fast), Form.of(state.target, "flat" in how.fast)
         body = partial(update, algorithm, how, dataset, key, *forms)
         state = jax.lax.fori_loop(0, steps, lambda _, state: body(state), _kept(state, *forms))
         return _restored(state, *forms)
 
-    return jax.vmap(one_seed)(states, keys)
+    return _each_seed(how, one_seed, states, keys, dataset, steps)
+
+
+_jit = partial(jax.jit, static_argnames=("algorithm", "how"), donate_argnames="states")
+_PROGRAMS = {False: _jit(_advance), True: _jit(_advance, compiler_options=GRAPHS)}
+
+
+def program(how: Update) -> Any:
+    """`advance` as it is compiled."""
+    return _PROGRAMS["graphs" in how.fast]
+
+
+def advance(algorithm: Algorithm, how: Update, states: State, keys: Array, dataset: Dataset, steps: Array) -> State:
+    """`_advance`, compiled; with seeds `apart`, the same program once for each, in threads. `states` are given away."""
+    if "apart" not in how.fast or len(keys) == 1 or how.mesh(len(keys)):
+        return program(how)(algorithm, how, states, keys, dataset, steps)
+
+    def one_seed(index: int, state: State) -> State:
+        key = keys[index : index + 1]
+        return jax.block_until_ready(program(how)(algorithm, how, state, key, dataset, steps))
+
+    with ThreadPoolExecutor(min(len(keys), len(os.sched_getaffinity(0)))) as pool:
+        return _joined(list(pool.map(one_seed, range(len(keys)), _parted(states))))
+
+
+@jax.jit
+def _parted(states: State) -> list[State]:
+    """One state for each seed, still with an axis for seeds; one dispatch instead of one for every array."""
+    return [jax.tree.map(lambda leaf, k=k: leaf[k : k + 1], states) for k in range(len(states.step))]
+
+
+@jax.jit
+def _joined(states: list[State]) -> State:
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *states)
 
 
 @partial(jax.jit, static_argnames=("algorithm", "how"))
 def validate(algorithm: Algorithm, how: Update, states: State, keys: Array, dataset: Dataset) -> dict:
     """The same metrics on held-out data, averaged over a few batches; a stream of keys of its own."""
 
-    def one_seed(state: State, key: Array) -> dict:
+    def one_seed(state: State, key: Array, dataset: Dataset) -> dict:
         key = jax.random.fold_in(jax.random.fold_in(key, 2**32 - 2), state.step)
         metric = lambda key: loss_of(algorithm, how, state.nets, state.target, dataset, key)[1]  # noqa: E731
         metrics = jax.lax.map(metric, jax.random.split(key, VALIDATION_BATCHES))
         return jax.tree.map(lambda values: values.mean(0), metrics)
 
-    return jax.vmap(one_seed)(states, keys)
+    return _each_seed(how, one_seed, states, keys, dataset)
 
 
 class Chunks:

@@ -90,7 +90,8 @@ def _prepare(run: Run, config: dict[str, Any], resume: bool) -> int:
     old = run.config
     changed = [key for key in _SAME if _plain(old.get(key)) != _plain(config[key])]
     changed += [] if old["data"]["digest"] == config["data"]["digest"] else ["data"]
-    kept = (*loop.Update._fields, "log_every", "shard_steps")  # how long and what is kept may change
+    # How long, what is kept, and on how many devices may change; what a step computes may not.
+    kept = ("batch_size", "learning_rate", "precision", "target_from", "log_every", "shard_steps")
     changed += ["training"] if any(old["training"].get(name) != config["training"][name] for name in kept) else []
     if changed:
         raise RunError(f"{run.path} holds another run: its {' and '.join(changed)} differ; choose another --out.")
