@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import json
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +16,8 @@ from gtrl import console
 from gtrl.errors import ConfigError, DataError, GtrlError, RunError, UnknownNameError
 from gtrl.speed import Optimisation
 from gtrl.tasks import EPISODES_PER_GOAL, TASKS, find_task
+
+BEGAN = time.perf_counter()
 
 
 def tasks_command(*, json: bool = False) -> None:
@@ -305,7 +308,7 @@ def train_command(args: Sequence[str]) -> None:
         )
     run = train(  # nothing here keeps the data: shards come and go
         chosen.algorithm, load_dataset(path, task), out=chosen.out, seeds=chosen.seeds, training=chosen.training,
-        resume=chosen.resume,
+        resume=chosen.resume, began=BEGAN,
     )  # fmt: skip
     console.say(f"trained: {run.path}")
     if task:

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import importlib.metadata
 import platform
+import time
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -20,7 +21,7 @@ from gtrl.evaluation.policy import save_policy
 from gtrl.networks import Spec
 from gtrl.runs import Run
 from gtrl.tasks import Task
-from gtrl.training import checkpoint, loop
+from gtrl.training import checkpoint, loop, programs
 from gtrl.training.log import Log
 
 PACKAGES = ("jax", "jaxlib", "equinox", "optax", "orbax-checkpoint", "numpy")
@@ -38,7 +39,8 @@ def describe(algorithm: Algorithm, training: loop.Training, data: Data, seeds: S
         "gtrl": __version__,
         "task": data.task.name if data.task else None,
         "algorithm": {"name": algorithm.name, **dataclasses.asdict(algorithm)},
-        "training": dataclasses.asdict(training),
+        "training": dataclasses.asdict(training)
+        | {"fast": list(training.update.fast), "devices": training.update.devices},
         "seeds": list(seeds),
         "data": {
             "source": data.source,
@@ -120,13 +122,17 @@ def train(
     resume: bool = False,
     show: bool = True,
     chunk: int | None = None,
+    began: float | None = None,
     **fields: Any,
 ) -> Run:
     """Train all seeds together and leave a run directory.
 
     `algorithm` is a method or the name of one; `fields` are its hyperparameters or those of `Training`,
-    on top of the defaults for (method, task).
+    on top of the defaults for (method, task). `began` is when the work began (`time.perf_counter()`), for the log to
+    say how long the first step took to come; by default now.
     """
+    began = time.perf_counter() if began is None else began
+    programs.keep()
     steering = {field.name for field in dataclasses.fields(loop.Training)}
     training = dataclasses.replace(training or loop.Training(), **{k: fields.pop(k) for k in steering & set(fields)})
     algorithm = _method(algorithm, data, fields)
@@ -152,7 +158,7 @@ def train(
 
     rotation = Rotation(data, training.shard_steps)
     del data  # the rotation decides how long a shard stays in memory
-    with Log(run.path, seeds, start, training.steps, algorithm.title, show) as log, contextlib.closing(rotation):
+    with Log(run.path, seeds, start, training.steps, algorithm.title, show, began) as log, contextlib.closing(rotation):
         loop.fit(
             algorithm, training, states, keys, rotation,
             on_step=log.stepped, on_log=on_log, on_checkpoint=on_checkpoint, chunk=chunk,
