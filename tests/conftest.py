@@ -18,6 +18,14 @@ MINI = "pointmaze-mini-navigate"
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false"
 
+# The files that take longest go first, so that no worker is left alone with one at the end.
+LONGEST = ("learned_fixed_points", "known_answers", "methods", "training", "theory_told", "interruption", "demo")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    rank = {f"test_{name}": place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
+
 
 def _optimized():
     """Lets XLA optimize: for tests that run long, and for those about the last bits of optimized programs."""
