@@ -1,5 +1,6 @@
-"""Shared by the tests: small dataset files, and one tiny trained run for the whole session."""
+"""Shared by the tests: small dataset files, one tiny trained run for the whole session, and quick compilation."""
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,32 @@ import pytest
 from gtrl.runs import Run
 
 MINI = "pointmaze-mini-navigate"
+
+# Most programs here run for a few steps, and XLA spends several times longer on making them fast than on all else.
+# Set before JAX is imported, and in the environment, so that the processes that tests start compile quickly too.
+os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false"
+
+# The files that take longest go first, so that no worker is left alone with one at the end.
+LONGEST = ("learned_fixed_points", "known_answers", "methods", "training", "theory_told", "interruption", "demo")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    rank = {f"test_{name}": place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
+
+
+def _optimized():
+    """Lets XLA optimize: for tests that run long, and for those about the last bits of optimized programs."""
+    import jax
+
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", True)
+
+
+optimized = pytest.fixture(_optimized)
+optimized_file = pytest.fixture(_optimized, scope="module")
 
 
 @pytest.fixture(scope="module", autouse=True)

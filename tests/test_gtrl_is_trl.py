@@ -70,6 +70,7 @@ def test_same_loss_and_gradient(lambda_, fields, monkeypatch):
         assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(theirs))
 
 
+@pytest.mark.usefixtures("optimized")
 def test_same_compiled():
     """As trained: jitted, all queries in one product. XLA blocks 4 x ROWS and 3 x ROWS rows differently: rounding."""
     gtrl, trl = pair(lambda_=0.7)

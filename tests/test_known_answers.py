@@ -41,6 +41,8 @@ from gtrl.data.goals import Batch, gather
 from gtrl.mlp import Layer
 from gtrl.networks import Actor, ActorCritic, Bilinear, Network, Quasimetric, Spec
 
+pytestmark = pytest.mark.usefixtures("optimized_file")
+
 GAMMA = 0.9
 RESIDUAL = 2e-4
 TOLERANCE = RESIDUAL / (1 - GAMMA)

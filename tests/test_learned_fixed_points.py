@@ -30,6 +30,8 @@ from gtrl.theory.process import Log, sample_log, uniform
 from gtrl.theory.values import divide_and_conquer_values, graph_distances
 from gtrl.training import loop
 
+pytestmark = pytest.mark.usefixtures("optimized_file")
+
 S, A, G = (TELEPORTER[name] for name in "sAg")
 V_STAR = 0.5 * GAMMA**2 + 0.5 * GAMMA**11  # at (s, g)
 MAZE = small_maze()

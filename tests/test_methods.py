@@ -7,7 +7,6 @@ import math
 import shutil
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 
@@ -20,13 +19,6 @@ TASK = "pointmaze-mini-navigate"
 STEPS = 20
 SMALL = ["--steps", str(STEPS), "--batch-size", "32", "--hidden", "8", "--log-every", "10", "--seeds", "0", "1"]
 NARROW = {"crl": ["--latent", "16"], "qrl": ["--latent", "16"]}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _compile_quickly():
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,8 @@ from PIL import Image
 from gtrl.cli import main, theory_command
 from gtrl.theory import checks, counterexamples, curves, examples, pictures, tell
 
+pytestmark = pytest.mark.usefixtures("optimized_file")
+
 GAMMA = 0.99
 
 

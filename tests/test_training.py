@@ -51,6 +51,7 @@ def test_a_seed_alone_equals_the_same_seed_beside_others(name: str):
         assert not np.allclose(many[0], many[1])  # and seeds do differ
 
 
+@pytest.mark.usefixtures("optimized")
 def test_chunk_length_changes_nothing_not_even_the_logs():
     logs: dict[int, list] = {1: [], 7: [], 50: []}
     finals = []
