@@ -2,7 +2,7 @@
 """How time and memory grow: with seeds, batch size, steps, and transitions (in shards of a million).
 
     python benchmarks/growth.py --out growth.json                # measure, here
-    python benchmarks/growth.py --draw growth.png a.json b.json  # pictures of what was measured, a row for each file
+    python benchmarks/growth.py --draw growth.png a.json b.json  # a picture of what was measured
 
 Seeds, batch sizes and steps: GTRL at antmaze's shapes on noise; memory is what the compiled program holds. Transitions:
 a small network in the point maze's shapes on a folder of shards, each read for a few steps, so that all of them are;
@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from gtrl import bench, speed
@@ -49,11 +48,11 @@ def of_steps(case: bench.Case, data: Any, counts: list[int]) -> dict[int, dict[s
     """Seconds for so many steps in one call."""
     algorithm, how, keys = case.algorithm, case.update, loop.seed_keys(range(case.seeds))
     states = loop.init(algorithm, how, case.spec, keys, data)
-    states = jax.block_until_ready(loop.advance(algorithm, how, states, keys, data, jnp.int32(2)))
+    states = jax.block_until_ready(loop.advance(algorithm, how, states, keys, data, 2))
     found = {}
     for count in counts:
         began = time.perf_counter()
-        states = jax.block_until_ready(loop.advance(algorithm, how, states, keys, data, jnp.int32(count)))
+        states = jax.block_until_ready(loop.advance(algorithm, how, states, keys, data, count))
         found[count] = {"seconds": time.perf_counter() - began}
     return found
 
@@ -64,14 +63,15 @@ def write_shards(folder: Path, count: int) -> None:
         arrays = bench.synthetic(POINT, SHARD, seed=index)
         terminals = np.ones(len(arrays.ends), bool)
         terminals[np.asarray(arrays.transitions)] = False
-        rows = {"observations": arrays.observations, "actions": arrays.actions, "goals": arrays.goals}
-        np.savez(folder / f"shard-{index:03}.npz", terminals=terminals, **{k: np.asarray(v) for k, v in rows.items()})
+        kept = ("observations", "actions", "goals")
+        rows: dict[str, Any] = {name: np.asarray(getattr(arrays, name)) for name in kept}
+        np.savez(folder / f"shard-{index:03}.npz", terminals=terminals, **rows)
 
 
 def of_shards(folder: Path, steps: int, width: int) -> dict[str, float]:
     """Train over a folder of shards; milliseconds a step once the first shard's steps are done, and peak memory."""
     case = dataclasses.replace(base("float32", width), spec=POINT, batch_size=256)
-    training = loop.Training(steps=steps, batch_size=256, shard_steps=SHARD_STEPS, fast=case.fast, log_every=steps)
+    training = loop.Training(steps=steps, batch_size=256, shard_steps=SHARD_STEPS, log_every=steps)
     data = load_dataset(folder)
     keys = loop.seed_keys(range(case.seeds))
     states = loop.init(case.algorithm, training.update, POINT, keys, data.train)
@@ -90,8 +90,7 @@ def of_shards(folder: Path, steps: int, width: int) -> dict[str, float]:
 def measure(args: argparse.Namespace) -> dict[str, Any]:
     case = base(args.precision, args.width)
     result: dict[str, Any] = {"device": jax.devices()[0].device_kind, "precision": args.precision, "width": args.width}
-    if {"seeds", "batch", "steps"} & set(args.what):
-        data = bench.synthetic(ANT, SHARD)
+    data = bench.synthetic(ANT, SHARD if {"seeds", "batch", "steps"} & set(args.what) else 1000)
     if "seeds" in args.what:
         cases = {n: dataclasses.replace(case, seeds=n) for n in args.seeds}
         result["seeds"] = {n: sized(each, data, args.repeats) for n, each in cases.items()}
@@ -113,38 +112,43 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def draw(path: Path, files: list[Path]) -> None:
-    """A row of panels for each file: time in blue, memory in orange, against each size."""
+    """A panel for each size that was measured: time in blue, memory in orange."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    sizes = ("seeds", "batch size", "transitions", "steps")
     results = [json.loads(file.read_text()) for file in files]
-    figure, axes = plt.subplots(len(files), 4, figsize=(15, 3.4 * len(files)), squeeze=False, layout="constrained")
-    for row, result in zip(axes, results, strict=True):
-        for axis, size in zip(row, sizes, strict=True):
-            table = result.get(size)
-            if not table:
-                axis.set_axis_off()
-                continue
-            xs = [int(x) for x in table]
-            unit = "seconds" if size == "steps" else "milliseconds"
-            axis.plot(xs, [each[unit] for each in table.values()], "o-", color="tab:blue")
-            axis.set(xscale="log", xlabel=size, xticks=xs, xticklabels=[_short(x) for x in xs], ylim=(0, None))
-            axis.set_ylabel("seconds in all" if size == "steps" else "ms a step", color="tab:blue")
-            axis.minorticks_off()
-            if size != "steps":
-                other = axis.twinx()
-                other.plot(xs, [each["gigabytes"] for each in table.values()], "s--", color="tab:orange")
-                other.set_ylim(0, None)
-                other.set_ylabel("GB", color="tab:orange")
-        row[0].set_title(f"{result['device']}, {result['precision']}, width {result['width']}", loc="left")
+    panels = [(size, result) for size in ("seeds", "batch size", "steps", "transitions") for result in results]
+    panels = [(size, result) for size, result in panels if size in result]
+    figure, axes = plt.subplots(1, len(panels), figsize=(3.9 * len(panels), 3.3), squeeze=False, layout="constrained")
+    for axis, (size, result) in zip(axes[0], panels, strict=True):
+        xs, rows = [int(x) for x in result[size]], result[size].values()
+        unit = "seconds" if size == "steps" else "milliseconds"
+        times = [row[unit] for row in rows]
+        axis.plot(xs, times, "o-", color="tab:blue")
+        axis.set(xlabel=size, xticks=xs, xticklabels=[_short(x) for x in xs], ylim=(0, 1.1 * max(times)))
+        axis.set_xlim(0, None)
+        axis.tick_params(axis="x", labelrotation=60, labelsize=8)
+        axis.set_ylabel("seconds in all" if size == "steps" else "ms a step", color="tab:blue")
+        axis.set_title(f"{result['device']}, {result['precision']}, {result['width']} × 3", fontsize=9)
+        if size != "steps":
+            other = axis.twinx()
+            held = [row["gigabytes"] for row in rows]
+            other.plot(xs, held, "s--", color="tab:orange")
+            other.set_ylim(0, 1.1 * max(held))
+            other.set_ylabel("GB", color="tab:orange")
     figure.savefig(path, dpi=110)
 
 
 def _short(number: int) -> str:
-    return f"{number // 10**6}M" if number >= 10**6 else f"{number // 1000}K" if number >= 10_000 else str(number)
+    return (
+        f"{number // 10**6}M"
+        if number >= 10**6
+        else f"{number // 1000}K"
+        if number >= 1000 and number % 1000 == 0
+        else str(number)
+    )
 
 
 def main() -> None:

@@ -131,8 +131,10 @@ def test_metrics_and_timing(bc_run: Path) -> None:
         assert set(row) == {"step", "seed", "loss", "actor_loss", "validation/loss", "validation/actor_loss"}
         assert np.isfinite(list(row.values())).all()
     timing = lines(bc_run / "timing.jsonl")
-    assert [row["step"] for row in timing] == [10, 20]
-    assert all(set(row) == {"step", "time", "steps_per_second"} and row["steps_per_second"] > 0 for row in timing)
+    assert [row["step"] for row in timing[1:]] == [10, 20]
+    assert set(timing[0]) == {"step", "time", "start_up_seconds"}
+    assert timing[0]["start_up_seconds"] > 0
+    assert all(set(row) == {"step", "time", "steps_per_second"} and row["steps_per_second"] > 0 for row in timing[1:])
 
 
 def test_tensorboard_reads_its_events(bc_run: Path) -> None:
@@ -500,3 +502,39 @@ def test_help(command: str, said: str, gtrl: Gtrl) -> None:
     assert (status, complaint) == (0, "")
     assert "usage: gtrl" in output
     assert said in output
+
+
+def test_bench(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small = ["--task", MINI, "--hidden", "8", "--batch-sizes", "16", "--transitions", "400", "--repeats", "1"]
+    assert (
+        cli.main(
+            ["bench", "trl", *small, "--seeds", "1", "2", "--precisions", "float32", "--out", f"{tmp_path}/b.json"]
+        )
+        == 0
+    )
+    assert "seed-steps/s" in capsys.readouterr().out
+    result = json.loads((tmp_path / "b.json").read_text())
+    assert [(row["method"], row["seeds"], row["precision"]) for row in result["rows"]] == [
+        ("trl", 1, "float32"), ("trl", 2, "float32"),
+    ]  # fmt: skip
+    for row in result["rows"]:
+        assert row["seed_steps_per_second"] == pytest.approx(row["seeds"] / row["seconds_per_step"])
+        assert row["ratio"] == pytest.approx(row["seed_steps_per_second"] / row["reference_steps_per_second"])
+        assert row["limit_seed_steps_per_second"] > row["seed_steps_per_second"]
+    assert result["rows"][1]["flops"] == 2 * result["rows"][0]["flops"]
+    assert result["machine"]["rates"]["float32"]["flops_per_second"] > 1e9
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["nonsense"], "nonsense"),
+        (["--seeds", "0"], "--seeds must be positive"),
+        (["--repeats", "0"], "--repeats must be positive"),
+        (["--transitions", "1"], "--transitions is 1"),
+        (["--task", "antmaze"], "antmaze"),
+    ],
+)
+def test_bench_refuses(flags: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["bench", *flags]) == 2
+    assert said in capsys.readouterr().err

@@ -318,7 +318,7 @@ def test_training_takes_the_shards_in_turn(run: gtrl.Run, sharded: Path) -> None
     states = loop.init(algorithm, update, shards[0].train.spec, keys, shards[0].train)
     logged = []
     for shard, logs in zip([*shards, shards[0]], (False, True, False, True), strict=True):
-        states = loop.advance(algorithm, update, states, keys, shard.train, jnp.asarray(5, jnp.int32))
+        states = loop.advance(algorithm, update, states, keys, shard.train, 5)
         if logs:
             assert shard.validation is not None
             held_out = loop.validate(algorithm, update, states, keys, shard.validation)
@@ -328,7 +328,7 @@ def test_training_takes_the_shards_in_turn(run: gtrl.Run, sharded: Path) -> None
     jax.tree.map(np.testing.assert_array_equal, found, states)
     assert [(row["loss"], row["validation/loss"]) for row in run.metrics()] == logged
     alone = loop.init(algorithm, update, shards[0].train.spec, keys, shards[0].train)
-    alone = loop.advance(algorithm, update, alone, keys, shards[0].train, jnp.asarray(20, jnp.int32))
+    alone = loop.advance(algorithm, update, alone, keys, shards[0].train, 20)
     differs = jax.tree.map(lambda one, other: not np.array_equal(one, other), found.nets, alone.nets)
     assert any(jax.tree.leaves(differs))  # so the others were read
 

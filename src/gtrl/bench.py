@@ -77,7 +77,7 @@ def timed(run: Callable[[int], Any], repeats: int, seconds: float = SECONDS) -> 
         began = time.perf_counter()
         run(steps)
         took = time.perf_counter() - began
-    steps = max(1, round(seconds * steps / took))
+    steps = max(loop.CHUNK_STEPS, round(seconds * steps / took))
     found = []
     for _ in range(repeats):
         began = time.perf_counter()
@@ -90,17 +90,17 @@ def measure(case: Case, data: Dataset, repeats: int, seconds: float = SECONDS) -
     """Our program: how long it compiles and steps, and what memory it holds."""
     algorithm, how = case.algorithm, case.update
     keys = loop.seed_keys(range(case.seeds))
-    states = loop.init(algorithm, how, case.spec, keys, data)
-    began = time.perf_counter()
-    states = jax.block_until_ready(loop.advance(algorithm, how, states, keys, data, jnp.int32(1)))
-    first = time.perf_counter() - began
+    parts = loop.divide(how, loop.init(algorithm, how, case.spec, keys, data))
 
     def run(steps: int) -> None:
-        nonlocal states
-        states = jax.block_until_ready(loop.advance(algorithm, how, states, keys, data, jnp.int32(steps)))
+        nonlocal parts
+        parts = loop.advance_parts(algorithm, how, parts, keys, data, steps)
 
+    began = time.perf_counter()
+    run(1)
+    first = time.perf_counter() - began
     times = timed(run, repeats, seconds)
-    if not all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(states.sums)):
+    if not all(bool(jnp.isfinite(leaf).all()) for part in parts for leaf in jax.tree.leaves(part.sums)):
         raise RuntimeError(f"{case}: a metric is not finite")  # a wrong program may be a fast one
     return {
         "seconds_per_step": statistics.median(times),

@@ -30,7 +30,7 @@ INTERPRETED = False  # run the kernels without a GPU, slowly: for tests
 
 
 def _on_gpu() -> bool:
-    return INTERPRETED or jax.default_backend() != "cpu"
+    return INTERPRETED or jax.default_backend() == "gpu"
 
 
 def _fits(rows: int, width: int) -> bool:

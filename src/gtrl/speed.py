@@ -30,7 +30,7 @@ _copies: ContextVar[int] = ContextVar("copies", default=1)
 
 def best(platform: str) -> tuple[Optimisation, ...]:
     """The ones that pay on such a device."""
-    return ON_CPU if platform == "cpu" else ON_GPU
+    return {"cpu": ON_CPU, "gpu": ON_GPU}.get(platform, ())
 
 
 @contextmanager

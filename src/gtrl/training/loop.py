@@ -1,6 +1,5 @@
 """Training: jit(vmap over seeds(loop over steps)), data on the device, one Adam, moving-average targets."""
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import Array
-from jax.sharding import AxisType, Mesh, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from gtrl.algorithms.base import Algorithm
 from gtrl.data.dataset import Data, Dataset
@@ -23,11 +22,14 @@ from gtrl.data.goals import Batch, sample_batch
 from gtrl.data.rotation import Rotation
 from gtrl.errors import ConfigError
 from gtrl.networks import Spec
-from gtrl.speed import GRAPHS, Optimisation, best, using
+from gtrl.speed import GRAPHS, OPTIMISATIONS, Optimisation, best, using
 from gtrl.tasks import BATCH_SIZE, GRADIENT_STEPS, LEARNING_RATE, SCORED_STEPS
+from gtrl.workers import default_workers
 
 VALIDATION_BATCHES = 8
 CHUNK_SECONDS = 1.0  # how long the device works between two looks at the clock
+CHUNK_STEPS = 5  # and no fewer steps than that: on a CPU, a large program takes memory anew each time it is entered
+LARGE = 2**17  # numbers a layer has: on a CPU, products of that size keep all cores busy, and two would be in the way
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,9 @@ class Training:
         for name in ("steps", "batch_size", "log_every", "shard_steps"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)} and must be at least 1.")
+        for name in self.fast or ():
+            if name not in OPTIMISATIONS:
+                raise ConfigError(f"fast names '{name}'; it may name {', '.join(OPTIMISATIONS)}.")
         if self.devices is not None and not 1 <= self.devices <= jax.local_device_count():
             raise ConfigError(f"devices is {self.devices}; there are {jax.local_device_count()} here.")
         if self.checkpoint_every < 0:
@@ -90,6 +95,11 @@ class Update(NamedTuple):
             return None
         devices = np.array(jax.local_devices()[: across * within]).reshape(across, within)
         return Mesh(devices, ("seeds", "batch"), axis_types=(AxisType.Auto, AxisType.Auto))
+
+    def everywhere(self, dataset: Dataset, seeds: int) -> Dataset:
+        """The dataset on each device that is used; sent there once, not with every chunk."""
+        mesh = self.mesh(seeds)
+        return dataset if mesh is None else jax.device_put(dataset, NamedSharding(mesh, PartitionSpec()))
 
 
 class State(NamedTuple):
@@ -270,17 +280,14 @@ def program(how: Update) -> Any:
     return _PROGRAMS["graphs" in how.fast]
 
 
-def advance(algorithm: Algorithm, how: Update, states: State, keys: Array, dataset: Dataset, steps: Array) -> State:
-    """`_advance`, compiled; with seeds `apart`, the same program once for each, in threads. `states` are given away."""
-    if "apart" not in how.fast or len(keys) == 1 or how.mesh(len(keys)):
-        return program(how)(algorithm, how, states, keys, dataset, steps)
+def divide(how: Update, states: State) -> list[State]:
+    """The parts that advance by themselves: all seeds in one or, with seeds `apart`, one each."""
+    seeds = len(states.step)
+    return _parted(states) if "apart" in how.fast and seeds > 1 and not how.mesh(seeds) else [states]
 
-    def one_seed(index: int, state: State) -> State:
-        key = keys[index : index + 1]
-        return jax.block_until_ready(program(how)(algorithm, how, state, key, dataset, steps))
 
-    with ThreadPoolExecutor(min(len(keys), len(os.sched_getaffinity(0)))) as pool:
-        return _joined(list(pool.map(one_seed, range(len(keys)), _parted(states))))
+def unite(parts: list[State]) -> State:
+    return parts[0] if len(parts) == 1 else _joined(parts)
 
 
 @jax.jit
@@ -290,8 +297,35 @@ def _parted(states: State) -> list[State]:
 
 
 @jax.jit
-def _joined(states: list[State]) -> State:
-    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *states)
+def _joined(parts: list[State]) -> State:
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+
+
+def advance_parts(
+    algorithm: Algorithm, how: Update, parts: list[State], keys: Array, dataset: Dataset, steps: int
+) -> list[State]:
+    """`steps` gradient steps of every part; waits for them. The parts are given away.
+
+    Several parts are one program, run in threads: small ones, which leave cores idle, at the same time, large ones one
+    after the other.
+    """
+    seeds = len(keys) // len(parts)
+
+    def one(index: int) -> State:
+        mine = keys[seeds * index : seeds * (index + 1)]
+        count = jnp.asarray(steps, jnp.int32)
+        return jax.block_until_ready(program(how)(algorithm, how, parts[index], mine, dataset, count))
+
+    if len(parts) == 1:
+        return [one(0)]
+    large = how.batch_size * max(algorithm.hidden) >= LARGE
+    with ThreadPoolExecutor(1 if large else min(len(parts), default_workers())) as pool:
+        return list(pool.map(one, range(len(parts))))
+
+
+def advance(algorithm: Algorithm, how: Update, states: State, keys: Array, dataset: Dataset, steps: int) -> State:
+    """`advance_parts` of the whole."""
+    return unite(advance_parts(algorithm, how, divide(how, states), keys, dataset, steps))
 
 
 @partial(jax.jit, static_argnames=("algorithm", "how"))
@@ -318,7 +352,7 @@ class Chunks:
     def took(self, steps: int, seconds: float) -> None:
         if self.fixed is None and self.warm:
             rate = steps / max(seconds, 1e-6)
-            self.steps = max(1, min(int(rate * CHUNK_SECONDS), 10 * self.steps))
+            self.steps = max(CHUNK_STEPS, min(int(rate * CHUNK_SECONDS), 10 * self.steps))
         self.warm = True  # the first chunk's time is that of the compilation
 
 
@@ -335,30 +369,36 @@ def fit(
     chunk: int | None = None,
 ) -> State:
     """Train from where `states` stand to the last step, calling back on the way."""
-    chunks = Chunks(chunk)
+    chunks, how = Chunks(chunk), training.update
     checkpoints = set(training.checkpoint_steps)
     step = start_of_log = int(states.step[0])
     start_of_log -= step % training.log_every  # `sums` go back to the last log, also after a resume
+    data = rotation.at(step)
+    dataset = how.everywhere(data.train, len(keys))
+    parts = divide(how, states)
+    del states  # a second copy, where parts are several
     while step < training.steps:
-        data = rotation.at(step)
+        if rotation.at(step) is not data:
+            data = rotation.at(step)
+            dataset = how.everywhere(data.train, len(keys))
         next_log = (step // training.log_every + 1) * training.log_every
         next_shard = rotation.end(step) or training.steps
         stop = min([next_log, next_shard, training.steps, *(mark for mark in checkpoints if mark > step)])
         count = min(chunks.steps, stop - step)
         began = time.perf_counter()
-        states = advance(algorithm, training.update, states, keys, data.train, jnp.asarray(count, jnp.int32))
-        jax.block_until_ready(states.step)
+        parts = advance_parts(algorithm, how, parts, keys, dataset, count)
         chunks.took(count, time.perf_counter() - began)
         step += count
         if on_step:
             on_step(step)
         if step % training.log_every == 0 or step == training.steps:
+            states = unite(parts)
             metrics = jax.tree.map(lambda total, span=step - start_of_log: total / span, states.sums)
             if on_log:
                 on_log(step, metrics, states, data)
             if step % training.log_every == 0:  # else it is the end, or a resume will go on with these sums
-                states = states._replace(sums=jax.tree.map(jnp.zeros_like, states.sums))
+                parts = [part._replace(sums=jax.tree.map(jnp.zeros_like, part.sums)) for part in parts]
                 start_of_log = step
         if step in checkpoints and on_checkpoint:
-            on_checkpoint(step, states)
-    return states
+            on_checkpoint(step, unite(parts))
+    return unite(parts)

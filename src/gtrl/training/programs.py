@@ -26,7 +26,8 @@ def folder() -> Path:
 
 def keep() -> None:
     """Keep compiled programs, unless JAX was told where to (JAX_COMPILATION_CACHE_DIR) or not to."""
-    if jax.config.jax_compilation_cache_dir is None and jax.config.jax_enable_compilation_cache:
+    settings = jax.config.values
+    if settings["jax_compilation_cache_dir"] is None and settings["jax_enable_compilation_cache"]:
         jax.config.update("jax_compilation_cache_dir", str(folder()))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", WORTH_KEEPING)
         compilation_cache.reset_cache()  # it does not look again by itself once something was compiled
