@@ -12,6 +12,7 @@ memory is the process's (on a GPU the device's) peak, each size in a process of 
 import argparse
 import dataclasses
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -83,7 +84,8 @@ def of_shards(folder: Path, steps: int, width: int) -> dict[str, float]:
     rotation.close()
     (first, began), (last, ended) = moments[0], moments[-1]
     stats = jax.devices()[0].memory_stats() or {}
-    peak = stats.get("peak_bytes_in_use") or 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    unit = 1 if sys.platform == "darwin" else 1024
+    peak = stats.get("peak_bytes_in_use") or unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {"milliseconds": 1e3 * (ended - began) / (last - first), "gigabytes": peak / 1e9}
 
 
@@ -106,7 +108,8 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
                 write_shards(Path(folder), count)
                 steps = SHARD_STEPS * (max(args.shards) + 1)
                 command = [sys.executable, __file__, "--one-folder", folder, str(steps), str(args.width)]
-                told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+                shared = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}  # a GPU, with this process
+                told = subprocess.run(command, check=True, capture_output=True, text=True, env=shared).stdout
             result["transitions"][count * SHARD] = json.loads(told.splitlines()[-1])
     return result
 

@@ -32,9 +32,11 @@ def _optimized():
     """Lets XLA optimize: for tests that run long, and for those about the last bits of optimized programs."""
     import jax
 
-    jax.config.update("jax_disable_most_optimizations", False)
-    yield
-    jax.config.update("jax_disable_most_optimizations", True)
+    for disabled in (False, True):
+        jax.clear_caches()  # what was compiled the other way does not count
+        jax.config.update("jax_disable_most_optimizations", disabled)
+        if not disabled:
+            yield
 
 
 optimized = pytest.fixture(_optimized)

@@ -106,6 +106,7 @@ def test_training_leaves_a_run_directory(bc_run: Path, mini_file: Path) -> None:
     assert config["training"] == {
         "steps": 20, "batch_size": 32, "learning_rate": 3e-4, "precision": "float32", "target_from": "updated",
         "log_every": 10, "shard_steps": 5000, "checkpoints": [800_000, 900_000, 1_000_000], "checkpoint_every": 10,
+        "fast": ["apart", "kernels"], "devices": None,
     }  # fmt: skip
     assert {"python", "jax", "numpy"} <= set(config["versions"])
     assert config["gtrl"]

@@ -98,15 +98,31 @@ def test_nothing_is_summed_for_parameters_that_are_not_trained(monkeypatch: pyte
     assert len(sums) == 2
 
 
-@pytest.mark.parametrize("copies", [1, 1000])
-def test_one_warp_or_four(copies: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """How a program goes through its rows depends on how many there are; what it finds does not."""
+def test_one_warp_or_four(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How a program goes through its rows depends on how many programs there are; what it finds does not."""
     monkeypatch.setattr(kernels, "INTERPRETED", True)
+    warps, call = [], kernels._call
+    monkeypatch.setattr(kernels, "_call", lambda *arguments: warps.append(arguments[-1]) or call(*arguments))
     z, dy, (bias, scale, *_) = draw(0, 2, 32, 16), draw(1, 2, 32, 16), parameters(2, 16)
-    with speed.using(("kernels",), copies):
-        dz, sums = kernels._call_summed(kernels._summed_gradient_kernel, (z, dy), (bias, scale), 3)
+    found = []
+    for copies in (1, 1000):
+        with speed.using(("kernels",), copies):
+            found.append(kernels._call_summed(kernels._summed_gradient_kernel, (z, dy), (bias, scale), 3))
+    assert warps == [4, 1]
+    for few, many in zip(*found, strict=True):
+        np.testing.assert_allclose(few, many, rtol=1e-5, atol=1e-5)
+    dz, sums = found[0]
     np.testing.assert_allclose(sums[:, 0], dz.sum(1), rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(sums[:, 2], dy.sum(1), rtol=1e-5, atol=1e-5)
+
+
+def test_far_from_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows whose mean is ten standard deviations up: exact on a CPU, and five digits in a kernel."""
+    z, (bias, scale, shift, _) = 10 + draw(0, 1, 32, 64), parameters(1, 64)
+    expected = in_numpy(z, bias, scale, shift)
+    np.testing.assert_allclose(kernels.activate(z, bias, scale, shift), expected, atol=2e-5)
+    monkeypatch.setattr(kernels, "INTERPRETED", True)
+    np.testing.assert_allclose(kernels.activate(z, bias, scale, shift), expected, atol=3e-4)
 
 
 @pytest.mark.parametrize("sizes", [(7, 64, 32, 1), (7, 64, 32, 3), (7, 16, 1)])
@@ -134,13 +150,14 @@ def test_what_kernels_cannot_do_is_done_plainly(rows: int, width: int, monkeypat
 
 
 @pytest.mark.usefixtures("both_ways")
-def test_together_is_each_alone() -> None:
+@pytest.mark.parametrize("hidden", [(32, 16), (40, 8)])
+def test_together_is_each_alone(hidden: tuple[int, ...]) -> None:
     """Networks of other input and output sizes, with and without members: values and gradients."""
     keys = jax.random.split(jax.random.key(0), 3)
     networks = (
-        Critic.init(keys[0], 9, (32, 16)),
-        Critic.init(keys[1], 6, (32, 16)),
-        Actor.init(keys[2], SPEC, (32, 16)),
+        Critic.init(keys[0], 9, hidden),
+        Critic.init(keys[1], 6, hidden),
+        Actor.init(keys[2], SPEC, hidden),
     )
     inputs = ((draw(0, 32, 4), draw(1, 32, 5)), (draw(2, 32, 6),), (draw(3, 32, 5), draw(4, 32, 2)))
 
@@ -240,6 +257,8 @@ def test_what_a_run_uses() -> None:
         loop.Training(fast=("magic",))  # pyright: ignore[reportArgumentType]
     with pytest.raises(ConfigError, match="devices is 99; there"):
         loop.Training(devices=99)
+    with pytest.raises(ConfigError, match="4 seeds and batches of 32 do not divide evenly"):
+        loop.Update(batch_size=32, learning_rate=1e-3, devices=3).mesh(4)
 
 
 def test_kernels_lower_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,7 +283,7 @@ def test_kernels_lower_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 DEVICES = """
 import jax, jax.numpy as jnp, numpy as np
-from gtrl import bench
+from gtrl import bench, kernels, speed
 from gtrl.algorithms import make
 from gtrl.networks import Spec
 from gtrl.training import loop
@@ -272,10 +291,11 @@ from gtrl.training import loop
 spec = Spec(5, 3, 2)
 data, algorithm = bench.synthetic(spec, 400, 50), make("gtrl", hidden=(16,))
 assert jax.local_device_count() == 4
-for seeds, devices, shape in ((4, 2, (2, 1)), (2, 4, (2, 2)), (1, 2, (1, 2))):
+kernels.INTERPRETED = True  # used where the batch is whole
+for seeds, devices, shape in ((4, 2, (2, 1)), (2, None, (2, 1)), (1, 2, (1, 2)), (2, 4, (2, 2))):
     results = []
     for count in (1, devices):
-        how = loop.Update(batch_size=32, learning_rate=1e-3, fast=("flat",), devices=count)
+        how = loop.Update(batch_size=32, learning_rate=1e-3, fast=speed.ON_GPU, devices=count)
         keys = loop.seed_keys(range(seeds))
         states = loop.init(algorithm, how, spec, keys, data)
         states = states._replace(target=jax.tree.map(lambda leaf: leaf * 1.05, states.target))
@@ -396,7 +416,7 @@ def test_variants() -> None:
     assert bench.variants(("a",), ablate=True) == [("a",), ()]
 
 
-def test_timed_takes_each_step_once() -> None:
+def test_timed_repeats_the_same_number_of_steps() -> None:
     calls: list[int] = []
     found = bench.timed(lambda steps: (calls.append(steps), [sum(range(2000)) for _ in range(steps)]), 3, 0.02)
     assert len(found) == 3

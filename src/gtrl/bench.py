@@ -114,9 +114,12 @@ def memory(case: Case, data: Dataset) -> dict[str, int]:
     algorithm, how = case.algorithm, case.update
     keys = loop.seed_keys(range(case.seeds))
     states = loop.init(algorithm, how, case.spec, keys, data)
-    program = loop.program(how).lower(algorithm, how, states, keys, data, jnp.int32(1)).compile()
-    analysis = program.memory_analysis()
-    return {"argument_bytes": analysis.argument_size_in_bytes, "temporary_bytes": analysis.temp_size_in_bytes}
+    parts = loop.divide(how, states)
+    mine = keys[: len(keys) // len(parts)]
+    program = loop.program(how).lower(algorithm, how, parts[0], mine, data, jnp.int32(1)).compile()
+    needed, dataset = program.memory_analysis(), sum(leaf.nbytes for leaf in data)
+    states_bytes = len(parts) * (needed.argument_size_in_bytes - dataset)
+    return {"argument_bytes": dataset + states_bytes, "temporary_bytes": len(parts) * needed.temp_size_in_bytes}
 
 
 # --- a loop as others write it ---

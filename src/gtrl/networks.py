@@ -1,4 +1,4 @@
-"""Networks: Equinox modules that hold arrays only. Their forward pass is `gtrl.mlp.forward`, or as fast on a GPU."""
+"""Networks: Equinox modules that hold arrays only. Their forward pass is `gtrl.mlp.forward`, or a faster one."""
 
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
@@ -79,8 +79,8 @@ def together(*passes: tuple[Network, tuple[Array, ...]]) -> list[Array]:
 
     Networks of other input and output sizes are filled up with zeros.
     """
-    depths = {tuple(layer.weight.shape[-1] for layer in network.layers[:-1]) for network, _ in passes}
-    if len(depths) > 1 or not speed.used("together"):
+    alike = speed.used("together") and all(isinstance(network, Network) for network, _ in passes)
+    if not alike or len({_widths(network) for network, _ in passes}) > 1:
         return [network(*inputs) for network, inputs in passes]
     members = [[_with_axis(layer) for layer in network.layers] for network, _ in passes]
     counts = [len(layers[0].weight) for layers in members]
@@ -101,13 +101,18 @@ def together(*passes: tuple[Network, tuple[Array, ...]]) -> list[Array]:
     return results
 
 
+def _widths(network: Network) -> tuple[int, ...]:
+    return tuple(layer.weight.shape[-1] for layer in network.layers[:-1])
+
+
 def _with_axis(layer: mlp.Layer) -> mlp.Layer:
     return layer if layer.weight.ndim == 3 else jax.tree.map(lambda leaf: leaf[None], layer)
 
 
 def _side_by_side(layers: Sequence[mlp.Layer]) -> mlp.Layer:
     inputs, outputs = (max(layer.weight.shape[axis] for layer in layers) for axis in (-2, -1))
-    outputs += -outputs % ALIGNED if outputs > 1 else 0
+    if layers[0].scale is None and outputs > 1:  # the last ones; the hidden ones are of one width
+        outputs += -outputs % ALIGNED
     filled = [
         layer._replace(
             weight=extended(extended(layer.weight, -2, inputs), -1, outputs), bias=extended(layer.bias, -1, outputs)

@@ -27,7 +27,7 @@ class Log:
         self, folder: Path, seeds: Sequence[int], start: int, steps: int, title: str, show: bool, began: float
     ) -> None:
         self.seeds = seeds
-        self.command_began, self.start_up = began, 0.0
+        self.command_began = began
         self.metrics = _continued(folder / "metrics.jsonl", start)
         self.timing = _continued(folder / "timing.jsonl", start)
         self.events = EventFileWriter(str(folder))
@@ -53,8 +53,8 @@ class Log:
     def stepped(self, step: int) -> None:
         if self.start < 0:
             self.began, self.start = time.perf_counter(), step
-            self.start_up = self.began - self.command_began
-            _write(self.timing, {"step": step, "time": time.time(), "start_up_seconds": self.start_up})
+            start_up = self.began - self.command_began
+            _write(self.timing, {"step": step, "time": time.time(), "start_up_seconds": start_up})
         note = f"{self.steps_per_second(step):,.0f} steps/s × {len(self.seeds)} seeds {self.losses}"
         self.progress.update(self.bar, completed=step, note=note)
 

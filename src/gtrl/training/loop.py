@@ -1,4 +1,4 @@
-"""Training: jit(vmap over seeds(loop over steps)), data on the device, one Adam, moving-average targets."""
+"""Training: jit(seeds(loop over steps)), data on the device, one Adam, moving-average targets."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -41,7 +41,7 @@ class Training:
     learning_rate: float = LEARNING_RATE
     precision: Literal["float32", "bfloat16"] = "float32"  # of the networks; QRL and IVL want float32
     fast: tuple[Optimisation, ...] | None = None  # what speeds a step up (gtrl.speed); by default all that pays here
-    devices: int | None = None  # how many to spread seeds and batch over; by default all there are
+    devices: int | None = None  # to spread seeds and, then, the batch over; by default as many as divide the seeds
     # The moving average takes the updated networks, as Algorithm 1 writes it, or (public code) the previous ones.
     target_from: Literal["updated", "previous"] = "updated"
     log_every: int = 5000  # steps between two lines of the log
@@ -71,9 +71,8 @@ class Training:
     @property
     def update(self) -> "Update":
         fast = best(jax.default_backend()) if self.fast is None else self.fast
-        devices = jax.local_device_count() if self.devices is None else self.devices
         return Update(
-            self.batch_size, self.learning_rate, self.precision, self.target_from, tuple(sorted(fast)), devices
+            self.batch_size, self.learning_rate, self.precision, self.target_from, tuple(sorted(fast)), self.devices
         )
 
 
@@ -85,12 +84,18 @@ class Update(NamedTuple):
     precision: str = "float32"
     target_from: str = "updated"
     fast: tuple[str, ...] = ()
-    devices: int = 1
+    devices: int | None = 1
 
     def mesh(self, seeds: int) -> Mesh | None:
-        """Devices as (seeds, batch): as many shares of the seeds as divide them, and of the batch what is left."""
-        across = gcd(seeds, self.devices)
-        within = gcd(self.batch_size, self.devices // across)
+        """Devices as (seeds, batch): as many shares of the seeds as divide them, and of the batch what is left.
+
+        Unless told how many, the batch stays whole: dividing it costs more than it brings.
+        """
+        across = gcd(seeds, self.devices or jax.local_device_count())
+        within = (self.devices or across) // across
+        if self.batch_size % within:
+            reason = f"{seeds} seeds and batches of {self.batch_size} do not divide evenly over them"
+            raise ConfigError(f"devices is {self.devices}, but {reason}.")
         if across * within == 1:
             return None
         devices = np.array(jax.local_devices()[: across * within]).reshape(across, within)
@@ -175,7 +180,7 @@ def _each_seed(how: Update, function: Callable[..., Any], states: Any, keys: Arr
         mesh=mesh,
         in_specs=(each, each, *(all_of_it for _ in shared)),
         out_specs=each,
-        axis_names={"seeds"},
+        axis_names={"seeds"} if mesh.shape["batch"] > 1 else {"seeds", "batch"},
         check_vma=False,
     )(states, keys, *shared)
 
@@ -307,7 +312,7 @@ def advance_parts(
     """`steps` gradient steps of every part; waits for them. The parts are given away.
 
     Several parts are one program, run in threads: small ones, which leave cores idle, at the same time, large ones one
-    after the other.
+    after the other. What JAX is told for one thread alone, such as `jax.default_device`, does not reach them.
     """
     seeds = len(keys) // len(parts)
 
@@ -396,6 +401,7 @@ def fit(
             metrics = jax.tree.map(lambda total, span=step - start_of_log: total / span, states.sums)
             if on_log:
                 on_log(step, metrics, states, data)
+            del states
             if step % training.log_every == 0:  # else it is the end, or a resume will go on with these sums
                 parts = [part._replace(sums=jax.tree.map(jnp.zeros_like, part.sums)) for part in parts]
                 start_of_log = step

@@ -39,8 +39,7 @@ def describe(algorithm: Algorithm, training: loop.Training, data: Data, seeds: S
         "gtrl": __version__,
         "task": data.task.name if data.task else None,
         "algorithm": {"name": algorithm.name, **dataclasses.asdict(algorithm)},
-        "training": dataclasses.asdict(training)
-        | {"fast": list(training.update.fast), "devices": training.update.devices},
+        "training": dataclasses.asdict(training) | {"fast": list(training.update.fast)},
         "seeds": list(seeds),
         "data": {
             "source": data.source,
