@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -259,6 +260,19 @@ def test_what_a_run_uses() -> None:
         loop.Training(devices=99)
     with pytest.raises(ConfigError, match="4 seeds and batches of 32 do not divide evenly"):
         loop.Update(batch_size=32, learning_rate=1e-3, devices=3).mesh(4)
+
+
+@pytest.mark.parametrize(
+    ("capability", "kernels_there"),
+    [("9.0", True), ("10.3", True), ("8.0", True), ("7.5", False), ("gfx942", False), (None, False)],
+)
+def test_which_devices_have_kernels(
+    capability: str | None, kernels_there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NVIDIA's from Ampere on; AMD's and older ones get the formulas."""
+    device = SimpleNamespace() if capability is None else SimpleNamespace(compute_capability=capability)
+    monkeypatch.setattr(jax, "devices", lambda: [device])
+    assert kernels._on_gpu() is kernels_there
 
 
 def test_kernels_lower_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
