@@ -3,7 +3,7 @@
 
     python scripts/bundle.py --python 3.12 --out build/bundle.tar.xz
 
-The node is expected to have NumPy, JAX with CUDA, Equinox, Optax, Orbax, rich, matplotlib, pandas and
+The node is expected to have NumPy, JAX with CUDA, Equinox, Optax, rich, matplotlib, pandas and
 TensorBoard. There, unpack it and put it and this project on the path:
 
     tar -xf bundle.tar.xz && PYTHONPATH=bundle:src python -m gtrl ...

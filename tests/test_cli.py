@@ -106,7 +106,7 @@ def test_training_leaves_a_run_directory(bc_run: Path, mini_file: Path) -> None:
     assert config["training"] == {
         "steps": 20, "batch_size": 32, "learning_rate": 3e-4, "precision": "float32", "target_from": "updated",
         "log_every": 10, "shard_steps": 5000, "checkpoints": [800_000, 900_000, 1_000_000], "checkpoint_every": 10,
-        "fast": ["apart", "kernels"], "devices": None,
+        "fast": ["apart", "kernels"], "devices": None, "checkpoint_minutes": 5.0, "keep": 3,
     }  # fmt: skip
     assert {"python", "jax", "numpy"} <= set(config["versions"])
     assert config["gtrl"]
@@ -117,7 +117,7 @@ def test_training_leaves_a_run_directory(bc_run: Path, mini_file: Path) -> None:
     assert data["rows"] == len(np.load(mini_file)["terminals"])
     assert data["transitions"] == (~np.load(mini_file)["terminals"]).sum()
     assert data["validation_rows"] > 0
-    assert sorted(path.name for path in (bc_run / "checkpoints").iterdir()) == ["10", "20"]
+    assert sorted(path.name for path in (bc_run / "checkpoints").iterdir()) == ["10.npz", "20.npz"]
     policies = {str(path.relative_to(bc_run / "policies")) for path in (bc_run / "policies").rglob("*.npz")}
     assert policies == {f"step-{step}/seed-{seed}.npz" for step in (10, 20) for seed in (0, 3)}
     header = load_policy(bc_run / "policies/step-10/seed-3.npz").header
@@ -182,7 +182,7 @@ def test_resume_goes_on_bit_for_bit(gtrl: Gtrl, bc_run: Path, mini_file: Path, t
     assert resume(gtrl, mini_file, afresh)[0] == 0  # there is nothing yet: an ordinary start
     assert lasting(afresh) == lasting(bc_run)
     # As if it had been stopped after step 10, in the middle of a line.
-    shutil.rmtree(afresh / "checkpoints/20")
+    (afresh / "checkpoints/20.npz").unlink()
     shutil.rmtree(afresh / "policies/step-20")
     with (afresh / "metrics.jsonl").open("a") as file:
         file.write('{"step": 15, "se')
@@ -197,12 +197,14 @@ def test_resume_goes_on_bit_for_bit(gtrl: Gtrl, bc_run: Path, mini_file: Path, t
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--gamma", 0.5], "algorithm differ"),
-        (["--seeds", 0, 1], "seeds differ"),
-        (["--task", "pointmaze-medium-navigate"], "task"),
-        (["--batch-size", 16], "training"),
-        (["--learning-rate", 0.1], "training"),
-        (["--precision", "bfloat16"], "training"),
+        (["--gamma", 0.5], "algorithm.gamma was 0.995 and is 0.5 now; choose another --out, or --accept-changes"),
+        (["--seeds", 0, 1], "seeds was [0, 3] and is [0, 1] now"),
+        (["--seeds", 0, 1, "--accept-changes"], "seeds was [0, 3] and is [0, 1] now; choose another --out."),
+        (["--task", "pointmaze-medium-navigate"], 'task was "pointmaze-mini-navigate" and is "pointmaze-medium-nav'),
+        (["--batch-size", 16], "training.batch_size was 32 and is 16 now"),
+        (["--learning-rate", 0.1], "training.learning_rate was 0.0003 and is 0.1 now"),
+        (["--precision", "bfloat16"], "training.precision"),
+        (["--fast"], 'training.fast was ["apart", "kernels"] and is [] now'),
         (["--steps", 10], "trained for 20 steps already"),
     ],
 )
@@ -220,8 +222,8 @@ def test_resume_refuses_another_method_and_other_data(
 ) -> None:
     before = contents(bc_run)
     other = gtrl("train", "trl", "--task", MINI, "--data", mini_file, "--out", bc_run, *TINY, "--resume")
-    assert_one_sentence(other, "algorithm differ")
-    assert_one_sentence(resume(gtrl, write_file(), bc_run), "data differ")
+    assert_one_sentence(other, 'algorithm.name was "bc" and is "trl" now')
+    assert_one_sentence(resume(gtrl, write_file(), bc_run), "data.digest was")
     assert contents(bc_run) == before
 
 

@@ -1,19 +1,23 @@
 """Small files that other processes may be writing, and writing any file whole or not at all."""
 
+import contextlib
 import json
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from gtrl.errors import DataError
+from gtrl.errors import DataError, GtrlError
+
+PARTIAL = ".partial"
 
 
 @contextmanager
 def whole_or_not(path: Path) -> Iterator[BinaryIO]:
     """A file to write, which gets its name once it is whole and on the disk. No other process writes to it before."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    partial = path.with_name(f"{path.name}.{os.getpid()}{PARTIAL}")
     try:
         with partial.open("wb") as file:
             yield file
@@ -22,13 +26,30 @@ def whole_or_not(path: Path) -> Iterator[BinaryIO]:
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
+    _keep_name(path.parent)
+
+
+def _keep_name(folder: Path) -> None:
+    """A power cut must not take back the new name; some file systems cannot promise that."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def remove_partial(folder: Path) -> None:
+    """What processes that were killed left half-written, here and below. Only for who holds the folder's lock."""
+    for path in folder.rglob(f"*{PARTIAL}"):
+        path.unlink(missing_ok=True)
 
 
 def read_note(path: Path) -> dict[str, Any]:
     """The object in a small JSON file; empty where there is none or it cannot be read."""
     try:
         note = json.loads(path.read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return note if isinstance(note, dict) else {}
 
@@ -39,7 +60,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 @contextmanager
-def locked(path: Path, doing: str) -> Iterator[None]:
+def locked(path: Path, doing: str, error: type[GtrlError] = DataError) -> Iterator[None]:
     """For this process alone, however it ends: the system drops the lock with the process."""
     import fcntl  # where there is none, policies can still be read
 
@@ -51,8 +72,21 @@ def locked(path: Path, doing: str) -> Iterator[None]:
         except (BlockingIOError, FileNotFoundError):
             held = False
         if not held:
-            raise DataError(f"another process is {doing} just now.")
+            raise error(f"another process is {doing} just now.")
         try:
             yield
         finally:
             path.unlink(missing_ok=True)
+
+
+@contextmanager
+def in_turn(path: Path) -> Iterator[None]:
+    """Like `locked`, but waits for its turn."""
+    with contextlib.ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(locked(path, "in here"))
+                break
+            except DataError:
+                time.sleep(0.02)
+        yield

@@ -167,6 +167,8 @@ def evaluate_command(
     step: int | None = None,
     workers: int | None = None,
     seed: int = 0,
+    video: bool = False,
+    video_file: Path | None = None,
 ) -> None:
     """Evaluate run directories or policy files: five goals, mean action (FBC: a draw), success as the environment says.
 
@@ -176,16 +178,26 @@ def evaluate_command(
         step: The checkpoint; by default those that count for the score (800K, 900K, 1M) and the last.
         workers: Processes; by default one for each core. The result does not depend on it.
         seed: Decides the starts and the luck of the episodes.
+        video: Film the first episode of each goal (a run's last step, first seed); for mazes, draw trajectories too.
+        video_file: Where the film goes, .mp4 or .gif; by default beside what was evaluated, as mp4 where that can be.
     """
     from gtrl.evaluation.evaluate import comparison, evaluate, look_up, summary
 
     if not runs:
         raise RunError("say what to evaluate: a run directory or a policy file.")
     tasks = {str(run): look_up(run, step)[-1].name for run in runs}  # all of them, before the first takes its time
+    studio = None
+    if video or video_file:
+        from gtrl.evaluation.video import Studio
+
+        studio = Studio.find(video_file, len(tasks))
     evaluations = {}
     for run in tasks:
         evaluations[run] = evaluate(run, episodes=episodes, step=step, workers=workers, base_seed=seed)
         console.output.print(summary(evaluations[run]))
+        if studio:
+            for path in studio.film(run, step=step, base_seed=seed, episodes=episodes, workers=workers):
+                console.say(f"written: {path}")
     for task in dict.fromkeys(tasks.values()):
         together = {run: rows for run, rows in evaluations.items() if tasks[run] == task}
         if len(together) > 1:
@@ -293,7 +305,11 @@ def train_command(args: Sequence[str]) -> None:
         data: Path | None = None  # a dataset file or a folder of shards; by default the task's file in OGBench's cache
         seeds: tuple[int, ...] = (0, 1, 2, 3)  # trained together
         out: Path | None = None  # the run directory; by default runs/<task>/<algorithm>/<time>
-        resume: bool = False  # continue the run in --out from its last checkpoint
+        resume: bool = False  # go on with the run in --out from its newest good checkpoint, bit for bit
+        accept_changes: bool = False  # with --resume: also where the config, the data or a version changed
+        eval_during: bool = False  # evaluate policies as they are written, while training goes on
+        eval_episodes: int = EPISODES_PER_GOAL  # with --eval-during: for each goal
+        eval_workers: int | None = None  # with --eval-during: processes; by default all cores but one
         training: OmitArgPrefixes[Training] = dataclasses.field(default_factory=Training)
         algorithm: OmitArgPrefixes[kind] = dataclasses.field(default_factory=lambda: make(kind.name, task))  # pyright: ignore[reportInvalidTypeForm]
         """The method's own fields, with its defaults for the task."""
@@ -308,7 +324,8 @@ def train_command(args: Sequence[str]) -> None:
         )
     run = train(  # nothing here keeps the data: shards come and go
         chosen.algorithm, load_dataset(path, task), out=chosen.out, seeds=chosen.seeds, training=chosen.training,
-        resume=chosen.resume, began=BEGAN,
+        resume=chosen.resume, accept_changes=chosen.accept_changes,
+        evaluate_during=chosen.eval_episodes if chosen.eval_during else 0, workers=chosen.eval_workers, began=BEGAN,
     )  # fmt: skip
     console.say(f"trained: {run.path}")
     if task:

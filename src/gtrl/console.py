@@ -63,6 +63,11 @@ def say(text: str) -> None:
     output.print(text, soft_wrap=True, highlight=False, markup=False)
 
 
+def warn(text: str) -> None:
+    """A line for whoever watches, above any progress bar."""
+    errors.print(f"gtrl: {text}", soft_wrap=True, highlight=False, markup=False)
+
+
 @contextmanager
 def saying_how_to_go_on() -> Iterator[None]:
     """For work that nothing is lost of: Ctrl-C says so."""

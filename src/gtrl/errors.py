@@ -30,8 +30,16 @@ class WorkerError(GtrlError):
     """A worker process that was killed."""
 
 
+class EpisodeError(GtrlError):
+    """An environment that raised: in which task, goal and episode, and what."""
+
+
 class RunError(GtrlError):
     """A run directory or policy file that cannot be used as asked."""
+
+
+class VideoError(GtrlError):
+    """A film that cannot be made here: no OpenGL, or no encoder."""
 
 
 class ConfigError(GtrlError):

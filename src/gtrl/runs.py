@@ -2,15 +2,21 @@
 
 import csv
 import json
+import shutil
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gtrl.atomic import write_text
+from gtrl.atomic import in_turn, write_text
 from gtrl.errors import RunError
 
 EVAL_COLUMNS = ("algorithm", "task", "seed", "step", "goal", "episodes", "successes")
+
+
+def checkpoint_path(folder: Path, step: int) -> Path:
+    return folder / f"{step}.npz"
 
 
 def shown(method: str) -> str:
@@ -67,11 +73,22 @@ class Run:
     @property
     def policy_steps(self) -> list[int]:
         """The steps at which policies were written, in order; all seeds are there."""
-        folders = (self.path / "policies").glob("step-*")
-        steps = sorted(int(folder.name.removeprefix("step-")) for folder in folders)
-        if not steps:
+        files = [f"seed-{seed}.npz" for seed in self.seeds]
+        folders = [folder for folder in self._policy_folders() if all((folder / file).exists() for file in files)]
+        if not folders:
             raise RunError(f"{self.path} holds no policy yet: train to a checkpoint first.")
-        return steps
+        return sorted(map(_step_of, folders))
+
+    def _policy_folders(self) -> list[Path]:
+        return list((self.path / "policies").glob("step-*"))
+
+    def forget_after(self, step: int) -> None:
+        """Policies of later steps and their evaluations."""
+        for folder in self._policy_folders():
+            if _step_of(folder) > step:
+                shutil.rmtree(folder)
+        with self._evaluating():
+            self._save_evaluations(row for row in self.evaluations() if row["step"] <= step)
 
     def metrics(self) -> Iterator[dict[str, Any]]:
         """The rows of `metrics.jsonl`: one for each seed at each logged step."""
@@ -92,7 +109,19 @@ class Run:
 
     def add_evaluations(self, rows: Iterable[dict[str, Any]]) -> None:
         """Add rows to `eval.csv`; a goal that was evaluated before at that seed and step gets its new row."""
-        table = {(row["seed"], row["step"], row["goal"]): row for row in [*self.evaluations(), *rows]}
+        with self._evaluating():
+            self._save_evaluations([*self.evaluations(), *rows])
+
+    def _evaluating(self) -> AbstractContextManager[None]:
+        """Several processes may evaluate a run; none must take back what another added."""
+        return in_turn(self.path / "eval.lock")
+
+    def _save_evaluations(self, rows: Iterable[dict[str, Any]]) -> None:
+        table = {(row["seed"], row["step"], row["goal"]): row for row in rows}
         ordered = [table[key] for key in sorted(table, key=lambda key: (key[1], key[0], key[2]))]
         lines = [",".join(EVAL_COLUMNS), *(",".join(str(row[key]) for key in EVAL_COLUMNS) for row in ordered)]
         write_text(self.path / "eval.csv", "\n".join(lines) + "\n")
+
+
+def _step_of(folder: Path) -> int:
+    return int(folder.name.removeprefix("step-"))

@@ -15,6 +15,8 @@ from gtrl.tasks import OTHERS, TASKS, VALIDATION_SHARE, Task
 Arrays = Mapping[str, np.ndarray]
 REQUIRED = ("observations", "actions", "terminals")
 KEYS = (*REQUIRED, "qpos", "qvel", "button_states", "goals")
+NUMBERS = "biuf"  # the dtypes that can be trained on
+OTHER_KINDS = {"c": "complex numbers", "M": "dates", "m": "durations", "O": "Python objects", "S": "text", "U": "text"}
 
 # Where the oracle goal sits in a row (OGBench's `-oraclerep-` variants).
 _BALL = 15  # antsoccer: the ball's xy in qpos
@@ -38,14 +40,30 @@ def check_arrays(arrays: Arrays, task: Task | None = None) -> list[str]:
     problems = _shape_problems(arrays)
     if problems:
         return problems
-    for key in arrays:
-        if not np.isfinite(arrays[key]).all():
-            rows = np.flatnonzero(~np.isfinite(arrays[key]).reshape(len(arrays[key]), -1).all(1))
-            problems.append(f"'{key}' holds NaN or infinity in {len(rows)} rows, first in row {rows[0]}")
-    problems += _episode_problems(arrays["terminals"])
-    if np.abs(arrays["actions"]).max() > 1 + 1e-6:
-        problems.append(f"'actions' reach {np.abs(arrays['actions']).max():.3g}, outside -1 to 1")
+    for key, value in arrays.items():
+        finite, on_device = np.isfinite(value), np.isfinite(_float32(value))
+        problems += _rows_with("NaN or infinity", key, ~finite)
+        problems += _rows_with("numbers too large for float32", key, finite & ~on_device)
+    terminals, actions = arrays["terminals"], arrays["actions"]
+    problems += _rows_with("something else than 0 and 1", "terminals", (terminals != 0) & (terminals != 1))
+    problems += _episode_problems(terminals)
+    reach = max(-float(actions.min()), float(actions.max()))  # the absolute value of an int8 may be negative
+    if reach > 1 + 1e-6:
+        problems.append(f"'actions' reach {reach:.3g}, outside -1 to 1")
     return problems + (_task_problems(arrays, task) if task else [])
+
+
+def _float32(value: np.ndarray) -> np.ndarray:
+    """As the device will hold it: too large a number becomes infinity."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return value.astype(np.float32, copy=False)
+
+
+def _rows_with(what: str, key: str, where: np.ndarray) -> list[str]:
+    if not where.any():
+        return []
+    rows = np.flatnonzero(where.reshape(len(where), -1).any(1))
+    return [f"'{key}' holds {what} in {len(rows)} rows, first in row {rows[0]}"]
 
 
 def _shape_problems(arrays: Arrays) -> list[str]:
@@ -55,7 +73,11 @@ def _shape_problems(arrays: Arrays) -> list[str]:
         return [f"its arrays differ in length ({told})"]
     if lengths["observations"] == 0:
         return ["it has no rows"]
-    problems = [f"'{key}' holds no numbers" for key, value in arrays.items() if value.dtype.kind not in "biuf"]
+    problems = [
+        f"'{key}' holds {OTHER_KINDS.get(value.dtype.kind, 'structures')}, not real numbers"
+        for key, value in arrays.items()
+        if value.dtype.kind not in NUMBERS
+    ]
     flat = [key for key in arrays if key != "terminals" and (arrays[key].ndim != 2 or 0 in arrays[key].shape)]
     problems += [f"'{key}' has shape {arrays[key].shape}, not (rows, dimension)" for key in flat]
     if arrays["terminals"].ndim != 1:
@@ -85,9 +107,14 @@ def _task_problems(arrays: Arrays, task: Task) -> list[str]:
         if found != expected:
             problems.append(f"{key} have {found} dimensions where {task.name} has {expected}")
     try:
-        found = oracle_goals(arrays, task).shape[1]
+        with np.errstate(over="ignore", invalid="ignore"):
+            goals = oracle_goals(arrays, task)
     except DataError as error:
         return [*problems, str(error)]
+    if "qpos" in arrays:  # goals are multiples of it
+        held = np.isfinite(_float32(arrays["qpos"])).all(1, keepdims=True)
+        problems += _rows_with("numbers too large for goals", "qpos", held & ~np.isfinite(goals))
+    found = goals.shape[1]
     if found != task.goal_dim:
         problems.append(f"goals have {found} dimensions where {task.name} has {task.goal_dim}")
     return problems
@@ -184,7 +211,7 @@ def check(
     found["ranges"] = {
         key: (value.min(0), value.max(0))
         for key, value in arrays.items()
-        if value.ndim == 2 and value.size and value.dtype.kind in "biuf"
+        if value.ndim == 2 and value.size and value.dtype.kind in NUMBERS
     }
     report = Report(path, task, problems=problems, **found)
     if task is None or problems:

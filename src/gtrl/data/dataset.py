@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from gtrl.data.check import check_arrays, oracle_goals, read_arrays
+from gtrl.data.check import REQUIRED, check_arrays, oracle_goals, read_arrays
 from gtrl.data.origin import combined, digest_of, files_of, origin_of, shards_of, validation_path
 from gtrl.errors import DataError
 from gtrl.networks import Spec
@@ -126,11 +126,12 @@ def _counts(shards: Sequence[Path], spec: Spec) -> dict[str, int]:
     counts = {"rows": 0, "transitions": 0, "validation_rows": 0}
     for shard in shards:
         for file in files_of(shard):
-            shapes = shapes_in(file, DataError)
-            found = tuple(shapes.get(key, (0,))[-1] for key in ("observations", "actions"))
-            if found != (spec.observation_dim, spec.action_dim):
+            shapes = shapes_in(file, DataError, REQUIRED)
+            found = [shapes.get(key, ()) for key in REQUIRED]
+            rows = found[-1]
+            if len(rows) != 1 or found != [(*rows, spec.observation_dim), (*rows, spec.action_dim), rows]:
                 raise DataError(f"{file}: its dimensions differ from those of {shards[0].name}.")
-            terminals = read_npz(file, DataError, ("terminals",)).get("terminals", np.ones(0))
+            terminals = read_npz(file, DataError, ("terminals",))["terminals"]
             if file == shard:
                 counts["rows"] += len(terminals)
                 counts["transitions"] += int((~terminals.astype(bool)).sum())

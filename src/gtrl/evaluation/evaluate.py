@@ -1,5 +1,6 @@
 """Evaluating a run or a policy file by the paper's protocol: five goals, N episodes each, mean action."""
 
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from gtrl.errors import ConfigError, RunError
 from gtrl.evaluation.policy import load_policy
 from gtrl.evaluation.rollout import Outcome, roll_out
 from gtrl.npz import write_npz
-from gtrl.runs import Run, shown
+from gtrl.runs import Run, checkpoint_path, shown
 from gtrl.tasks import EPISODES_PER_GOAL, GOALS_PER_TASK, SCORED_STEPS, Task, find_task
 
 RECORDED = 3  # episodes a goal whose paths go into `rollouts.npz`
@@ -26,12 +27,15 @@ def evaluate(
     workers: int | None = None,
     base_seed: int = 0,
     show: bool = True,
+    nice: int = 0,
+    cancelled: threading.Event | None = None,
 ) -> list[Row]:
     """Roll out the policies of a run (or one policy file) and return the rows of `eval.csv`.
 
     Of a run: the policies at `step`, or else at the steps that count for its score (800K, 900K, 1M where
-    they are there, and the last). Its directory gets `eval.csv` and, for mazes, `rollouts.npz` and
-    `values.npz`. Episode k of a goal starts the same for every policy.
+    they are there, and the last). Its directory gets `eval.csv`, a policy's rows as soon as it has played, and, for
+    mazes, `rollouts.npz` and `values.npz`. Episode k of a goal starts the same for every policy. For work in the
+    background, `nice` is that of the processes and `cancelled` ends it.
     """
     if episodes < 1:
         raise ConfigError(f"episodes is {episodes} and must be at least 1.")
@@ -43,24 +47,35 @@ def evaluate(
     maze = "maze" in task.family
     outcomes: list[list[Outcome]] = [[] for _ in chosen]
     title = f"{shown(headers[0].get('algorithm', 'policy'))} evaluation"
-    total = len(chosen) * episodes * GOALS_PER_TASK
-    with console.bar(title, total, "episodes", show) as bar:
+    each = episodes * GOALS_PER_TASK
+    with console.bar(title, len(chosen) * each, "episodes", show) as bar:
         record = RECORDED if run and maze else 0
-        rollouts = roll_out(chosen, task, episodes, workers=workers, base_seed=base_seed, record=record, bar=bar)
+        rollouts = roll_out(
+            chosen, task, episodes, workers=workers, base_seed=base_seed, record=record, nice=nice,
+            cancelled=cancelled, bar=bar,
+        )  # fmt: skip
         for index, outcome in rollouts:
             outcomes[index].append(outcome)
-    rows = [row for header, played in zip(headers, outcomes, strict=True) for row in _rows(header, task, played)]
-    if run:
-        run.add_evaluations(rows)
-        if maze:
-            last = headers[-1]["step"]
-            played = {h["seed"]: o for h, o in zip(headers, outcomes, strict=True) if h["step"] == last}
-            _write_rollouts(run, last, played)
-            if (run.checkpoints / str(last)).exists():  # a run may have been copied without them
-                from gtrl.evaluation.values import write_values
+            if run and len(outcomes[index]) == each:
+                run.add_evaluations(_rows(headers[index], task, outcomes[index]))
+    if run and maze:
+        last = headers[-1]["step"]
+        played = {h["seed"]: o for h, o in zip(headers, outcomes, strict=True) if h["step"] == last}
+        _write_rollouts(run, last, played)
+        _write_values(run, task, last)
+    return [row for header, played in zip(headers, outcomes, strict=True) for row in _rows(header, task, played)]
 
-                write_values(run, task, last)
-    return rows
+
+def _write_values(run: Run, task: Task, step: int) -> None:
+    """`values.npz`; a run may have been copied without its checkpoints, and one may be damaged."""
+    if not checkpoint_path(run.checkpoints, step).exists():
+        return
+    from gtrl.evaluation.values import write_values
+
+    try:
+        write_values(run, task, step)
+    except RunError as error:
+        console.warn(f"eval.csv is complete, but values.npz is not written: {error}")
 
 
 def look_up(what: str | Path | Run, step: int | None) -> tuple[Run | None, list[Path], list[dict[str, Any]], Task]:

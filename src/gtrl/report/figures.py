@@ -1,19 +1,23 @@
 """Pictures, of run directories and of datasets."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
+
+from gtrl.atomic import whole_or_not
 
 if TYPE_CHECKING:
     from gtrl.data.coverage import Maze
 
 WALL, INK = "#d9d4c7", "#22303c"
-SUCCESS, FAILURE = "#ffffff", "#ff5d3b"
+SUCCESS, FAILURE = "#ffffff", "#ff5d3b"  # over a map of values
+ARRIVED, FAILED = "#1a7f6b", "#d1492e"  # over white
 ENTRANCE, EXIT = "#e8a33d", "#4aa3df"
 EPISODES_DRAWN = 6
 EPISODE_COLOURS = ("#3b6fb6", "#d1603d", "#4c9f70", "#8e5aa8", "#c9a227", "#5f6b76")
@@ -29,7 +33,7 @@ def maze_picture(out: Path, runs: dict[str, Path], exact: Path, goal: int, rates
     figure = Figure(figsize=(11, 8.4), layout="constrained", facecolor="white")
     axes = figure.subplots(2, 2)
     flat = list(axes.flat)
-    _draw_layout(flat[0], first, goal)
+    _draw_layout(flat[0], first, f"The maze and evaluation goal {goal}")
     truth = np.load(exact)
     _draw_values(flat[1], truth["points"], truth["values"], first)
     flat[1].set_title("V* (exact, on a grid of 0.2)")
@@ -43,8 +47,41 @@ def maze_picture(out: Path, runs: dict[str, Path], exact: Path, goal: int, rates
         figure.colorbar(image, ax=axes, shrink=0.6, label="value of a state for the goal ★", pad=0.02)
     for axis in flat:
         _mark(axis, first, goal)
-    _legend(figure)
+    handles = _handles(True, SUCCESS, FAILURE, outline=3.5)
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=9)
     figure.savefig(out, dpi=110)
+
+
+def trajectories_picture(
+    out: Path, layout: Mapping[str, np.ndarray], paths: Sequence[tuple[int, bool, np.ndarray]], title: str
+) -> None:
+    """Where episodes went, over the map: a panel for each goal. `paths` are (goal, success, (T, 2) positions).
+
+    `layout` has `points`, `starts`, `goals`, `entrances` and `exits`, as `values.npz` has them.
+    """
+    goals = len(layout["goals"])
+    columns = -(-(goals + 1) // 2)  # two rows, and one place for the legend
+    rows, cells = layout["points"].shape[:2]
+    size, layout_engine = (4 * columns, 2 * 4 * rows / cells + 1.2), ConstrainedLayoutEngine(h_pad=0.1)
+    figure = Figure(figsize=size, layout=layout_engine, facecolor="white")
+    figure.suptitle(title, weight="bold")
+    axes = list(figure.subplots(2, columns).flat)
+    for goal, axis in enumerate(axes[:goals], start=1):
+        mine = [(success, xy) for its_goal, success, xy in paths if its_goal == goal]
+        arrived = sum(success for success, _ in mine)
+        _draw_layout(axis, layout, f"goal {goal}: {arrived} of {len(mine)} arrived")
+        for success, xy in sorted(mine, key=lambda path: path[0]):  # failures, the longer paths, lie below
+            _draw_path(axis, xy, ARRIVED if success else FAILED)
+            if not success:
+                axis.scatter(*xy[-1], marker="x", s=30, linewidths=1.8, color=FAILED, zorder=4)
+        _mark(axis, layout, goal)
+        axis.invert_yaxis()  # y up, as a camera above the maze sees it
+    for axis in axes[goals:]:
+        axis.set_axis_off()
+    teleports = len(layout["entrances"]) > 0
+    axes[-1].legend(handles=_handles(teleports, ARRIVED, FAILED), loc="center", frameon=False, fontsize=10)
+    with whole_or_not(out) as file:
+        figure.savefig(file, dpi=110, format="png")
 
 
 def data_picture(
@@ -126,25 +163,23 @@ def _extent(points: np.ndarray) -> tuple[float, float, float, float]:
     return low[0], high[0], high[1], low[1]
 
 
-def _draw_layout(axis: Any, values: Any, goal: int) -> None:
+def _draw_layout(axis: Any, values: Any, title: str) -> None:
     axis.set_facecolor(WALL)
     free = ~np.isnan(values["points"][..., 0])
     axis.imshow(np.where(free, 0.0, np.nan), extent=_extent(values["points"]), cmap="Greys", vmin=0, vmax=1)
-    axis.set_title(f"The maze and evaluation goal {goal}")
+    axis.set_title(title)
 
 
-def _legend(figure: Any) -> None:
-    marks = (
-        ("start", "o", INK),
-        ("goal", "*", INK),
-        ("teleporter", "X", ENTRANCE),
-        ("its exits, one at random", "D", EXIT),
-    )
+def _handles(teleports: bool, success: str, failure: str, outline: float = 0) -> list[Line2D]:
+    """A legend's entries; lines in pale colours need an outline to be seen on paper."""
+    marks = [("start", "o", INK), ("goal", "*", INK)]
+    if teleports:
+        marks += [("teleporter", "X", ENTRANCE), ("its exits, one at random", "D", EXIT)]
     handles = [Line2D([], [], marker=m, color=c, linestyle="", markersize=9, label=label) for label, m, c in marks]
-    lines = (("episode that arrived", SUCCESS), ("episode that failed", FAILURE))
-    outlined = [withStroke(linewidth=3.5, foreground=INK)]
-    handles += [Line2D([], [], color=c, linewidth=1.8, label=label, path_effects=outlined) for label, c in lines]
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=9)
+    lines = (("episode that arrived", success, ""), ("episode that failed", failure, "" if outline else "x"))
+    effects = [withStroke(linewidth=outline, foreground=INK)] if outline else None
+    style = {"linewidth": 1.8, "markeredgewidth": 1.8, "path_effects": effects}
+    return handles + [Line2D([], [], color=c, marker=m, label=label, **style) for label, c, m in lines]
 
 
 def _draw_values(axis: Any, points: np.ndarray, values: np.ndarray, layout: Any) -> Any:
@@ -161,8 +196,11 @@ def _draw_rollouts(axis: Any, path: Path, goal: int) -> None:
     for _, its_goal, _, success, start, length in recorded["index"]:
         if its_goal != goal:
             continue
-        xy = _without_jumps(recorded["positions"][start : start + length])
-        axis.plot(xy[:, 0], xy[:, 1], color=SUCCESS if success else FAILURE, linewidth=1.3, alpha=0.9, zorder=3)
+        _draw_path(axis, recorded["positions"][start : start + length], SUCCESS if success else FAILURE)
+
+
+def _draw_path(axis: Any, xy: np.ndarray, colour: str) -> None:
+    axis.plot(*_without_jumps(xy).T, color=colour, linewidth=1.3, alpha=0.9, zorder=3)
 
 
 def _mark(axis: Any, values: Any, goal: int) -> None:

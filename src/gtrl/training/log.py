@@ -1,6 +1,7 @@
-"""What a run writes and shows while it trains: `metrics.jsonl`, `timing.jsonl`, TensorBoard events, a bar."""
+"""What a run writes and shows while it trains: metrics, timing, warnings (JSON lines), TensorBoard events, a bar."""
 
 import json
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,11 +9,14 @@ from typing import Any, TextIO
 
 import numpy as np
 from rich.progress import Progress
-from tensorboard.compat.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # pyright: ignore[reportAttributeAccessIssue]
 from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-from gtrl.console import progress_bar
+from gtrl import console
+from gtrl.atomic import write_text
+from gtrl.errors import RunError
+from gtrl.training.watch import doubts
 
 SHOWN = ("critic", "actor")  # losses beside the bar, where a method has them
 
@@ -20,7 +24,7 @@ SHOWN = ("critic", "actor")  # losses beside the bar, where a method has them
 class Log:
     """The log of a run. Wall-clock values go to TensorBoard and `timing.jsonl`, never to `metrics.jsonl`.
 
-    On resume, lines of `metrics.jsonl` after the checkpoint are dropped: they will be written again.
+    On resume, lines after the checkpoint are dropped: they will be written again.
     """
 
     def __init__(
@@ -30,8 +34,12 @@ class Log:
         self.command_began = began
         self.metrics = _continued(folder / "metrics.jsonl", start)
         self.timing = _continued(folder / "timing.jsonl", start)
+        self.warnings = _continued(folder / "warnings.jsonl", start)
+        self.warned = {(row["seed"], row["kind"]) for row in rows_of(folder / "warnings.jsonl")}
         self.events = EventFileWriter(str(folder))
-        self.progress: Progress = progress_bar(show)
+        if start:  # TensorBoard forgets what it read of later steps
+            self.events.add_event(Event(step=start + 1, session_log=SessionLog(status=SessionLog.START)))
+        self.progress: Progress = console.progress_bar(show)
         self.bar = self.progress.add_task(title, total=steps, completed=start, note="")
         self.losses = ""
         self.began, self.start = 0.0, -1  # set when the first chunk, which compiles, is done
@@ -42,9 +50,9 @@ class Log:
 
     def __exit__(self, *_: object) -> None:
         self.progress.stop()
-        self.metrics.close()
-        self.timing.close()
         self.events.close()
+        for file in (self.metrics, self.timing, self.warnings):
+            file.close()
 
     def steps_per_second(self, step: int) -> float:
         """Since the first chunk was done: the compilation is not in it."""
@@ -65,6 +73,8 @@ class Log:
         for index, seed in enumerate(self.seeds):
             row = {name: float(values[index]) for name, values in sorted(table.items())}
             _write(self.metrics, {"step": step, "seed": seed, **row})
+            for kind, doubt in doubts(row).items():
+                self.warn(step, seed, kind, doubt)
             values = [Summary.Value(tag=f"seed-{seed}/{name}", simple_value=value) for name, value in row.items()]
             self._event(step, values)
         speed = self.steps_per_second(step)
@@ -73,6 +83,18 @@ class Log:
         self.events.flush()
         means = {name: table[f"{name}_loss"].mean() for name in SHOWN if f"{name}_loss" in table}
         self.losses = " ".join(f"{name} {mean:.3f}" for name, mean in means.items())
+
+    def warn(self, step: int, seed: int, kind: str, doubt: str) -> None:
+        """Every time in `warnings.jsonl`, the first time on the screen."""
+        _write(self.warnings, {"step": step, "seed": seed, "kind": kind, "warning": doubt})
+        if (seed, kind) not in self.warned:
+            self.warned.add((seed, kind))
+            console.warn(f"step {step:,}, seed {seed}: {doubt}.")
+
+    def on_disk(self) -> None:
+        """What a checkpoint relies on when it is gone back to."""
+        for file in (self.metrics, self.warnings):
+            os.fsync(file.fileno())
 
     def _event(self, step: int, values: list[Any]) -> None:
         self.events.add_event(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
@@ -83,9 +105,19 @@ def _write(file: TextIO, row: dict[str, Any]) -> None:
     file.flush()
 
 
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    """The whole lines of a file that a process may have been killed over; none where there is no file."""
+    if not path.exists():
+        return []
+    lines = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+    try:
+        return [json.loads(line) for line in lines]
+    except ValueError as error:
+        raise RunError(f"{path} holds a line that is no JSON ({error}); mend or remove it.") from error
+
+
 def _continued(path: Path, start: int) -> TextIO:
     """Open to append, without what was written after step `start`."""
-    kept = path.read_text().splitlines(keepends=True) if path.exists() else []
-    kept = [line for line in kept if line.endswith("\n") and json.loads(line)["step"] <= start]
-    path.write_text("".join(kept))
+    kept = [json.dumps(row) + "\n" for row in rows_of(path) if row["step"] <= start]
+    write_text(path, "".join(kept))
     return path.open("a")

@@ -24,9 +24,11 @@ from gtrl.errors import ConfigError
 from gtrl.networks import Spec
 from gtrl.speed import GRAPHS, OPTIMISATIONS, Optimisation, best, using
 from gtrl.tasks import BATCH_SIZE, GRADIENT_STEPS, LEARNING_RATE, SCORED_STEPS
+from gtrl.training.watch import sound, unsound
 from gtrl.workers import default_workers
 
 VALIDATION_BATCHES = 8
+VALUES = 256  # of a look at a critic's values
 CHUNK_SECONDS = 1.0  # how long the device works between two looks at the clock
 CHUNK_STEPS = 5  # and no fewer steps than that: on a CPU, a large program takes memory anew each time it is entered
 LARGE = 2**17  # numbers a layer has: on a CPU, products of that size keep all cores busy, and two would be in the way
@@ -46,11 +48,13 @@ class Training:
     target_from: Literal["updated", "previous"] = "updated"
     log_every: int = 5000  # steps between two lines of the log
     shard_steps: int = 5000  # steps on each shard before the next, where the data is kept in several
-    checkpoints: tuple[int, ...] = SCORED_STEPS  # steps to keep; the last one always is
-    checkpoint_every: int = 0  # and every so many steps
+    checkpoints: tuple[int, ...] = SCORED_STEPS  # steps that are kept for good; the last one always is
+    checkpoint_every: int = 0  # policies and a checkpoint every so many steps
+    checkpoint_minutes: float = 5.0  # and a checkpoint every so many minutes, to go on from
+    keep: int = 3  # the newest so many checkpoints are kept besides
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch_size", "log_every", "shard_steps"):
+        for name in ("steps", "batch_size", "log_every", "shard_steps", "keep"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)} and must be at least 1.")
         for name in self.fast or ():
@@ -60,13 +64,20 @@ class Training:
             raise ConfigError(f"devices is {self.devices}; there are {jax.local_device_count()} here.")
         if self.checkpoint_every < 0:
             raise ConfigError(f"checkpoint_every is {self.checkpoint_every} and must not be negative.")
-        if not 0 < self.learning_rate < float("inf"):
-            raise ConfigError(f"learning_rate is {self.learning_rate} and must be positive.")
+        for name in ("learning_rate", "checkpoint_minutes"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise ConfigError(f"{name} is {getattr(self, name)} and must be positive.")
 
     @property
     def checkpoint_steps(self) -> list[int]:
+        """Where policies are written, and a checkpoint; those of the clock come besides."""
         every = range(0, self.steps, self.checkpoint_every) if self.checkpoint_every else ()
         return sorted({step for step in (*self.checkpoints, *every, self.steps) if 0 < step <= self.steps})
+
+    @property
+    def for_good(self) -> set[int]:
+        """Steps whose checkpoint is never removed."""
+        return {*self.checkpoints, self.steps}
 
     @property
     def update(self) -> "Update":
@@ -276,7 +287,8 @@ def _advance(algorithm: Algorithm, how: Update, states: State, keys: Array, data
     return _each_seed(how, one_seed, states, keys, dataset, steps)
 
 
-_jit = partial(jax.jit, static_argnames=("algorithm", "how"), donate_argnames="states")
+# States are not given away: what a chunk began with stays until its end was found sound, and while it is being saved.
+_jit = partial(jax.jit, static_argnames=("algorithm", "how"))
 _PROGRAMS = {False: _jit(_advance), True: _jit(_advance, compiler_options=GRAPHS)}
 
 
@@ -309,7 +321,7 @@ def _joined(parts: list[State]) -> State:
 def advance_parts(
     algorithm: Algorithm, how: Update, parts: list[State], keys: Array, dataset: Dataset, steps: int
 ) -> list[State]:
-    """`steps` gradient steps of every part; waits for them. The parts are given away.
+    """`steps` gradient steps of every part; waits for them.
 
     Several parts are one program, run in threads: small ones, which leave cores idle, at the same time, large ones one
     after the other. What JAX is told for one thread alone, such as `jax.default_device`, does not reach them.
@@ -346,6 +358,21 @@ def validate(algorithm: Algorithm, how: Update, states: State, keys: Array, data
     return _each_seed(how, one_seed, states, keys, dataset)
 
 
+@partial(jax.jit, static_argnames=("algorithm", "how"))
+def values(algorithm: Algorithm, how: Update, states: State, keys: Array, dataset: Dataset) -> dict:
+    """The least and the greatest of a batch of values and their standard deviation; nothing for methods without."""
+
+    def one_seed(state: State, key: Array, dataset: Dataset) -> dict:
+        key = jax.random.fold_in(jax.random.fold_in(key, 2**32 - 3), state.step)
+        batch = draw(algorithm, key, dataset, VALUES)
+        found = algorithm.value(state.nets, batch.observation, batch.value_goal_oracle)
+        if found is None:
+            return {}
+        return {"value/least": found.min(), "value/greatest": found.max(), "value/spread": found.std()}
+
+    return _each_seed(how, one_seed, states, keys, dataset)
+
+
 class Chunks:
     """How many steps to send to the device at once: about a second's worth, found by measuring."""
 
@@ -368,12 +395,16 @@ def fit(
     keys: Array,
     rotation: Rotation,
     *,
-    on_step: Callable[[int], None] | None = None,
+    on_step: Callable[[int], bool | None] | None = None,
     on_log: Callable[[int, dict[str, Array], State, Data], None] | None = None,
     on_checkpoint: Callable[[int, State], None] | None = None,
     chunk: int | None = None,
 ) -> State:
-    """Train from where `states` stand to the last step, calling back on the way."""
+    """Train from where `states` stand to the last step, calling back on the way.
+
+    Where `on_step`, called after each chunk, says so, there is a checkpoint out of turn. Raises `UnsoundError` when a
+    number is no longer finite.
+    """
     chunks, how = Chunks(chunk), training.update
     checkpoints = set(training.checkpoint_steps)
     step = start_of_log = int(states.step[0])
@@ -381,7 +412,7 @@ def fit(
     data = rotation.at(step)
     dataset = how.everywhere(data.train, len(keys))
     parts = divide(how, states)
-    del states  # a second copy, where parts are several
+    del states  # another copy, where parts are several
     while step < training.steps:
         if rotation.at(step) is not data:
             data = rotation.at(step)
@@ -391,11 +422,15 @@ def fit(
         stop = min([next_log, next_shard, training.steps, *(mark for mark in checkpoints if mark > step)])
         count = min(chunks.steps, stop - step)
         began = time.perf_counter()
-        parts = advance_parts(algorithm, how, parts, keys, dataset, count)
+        forth = partial(advance_parts, algorithm, how, parts, keys, dataset)
+        after = forth(count)
         chunks.took(count, time.perf_counter() - began)
+        if not sound(after):
+            raise unsound(step, count, forth)
+        parts = after
+        del after, forth
         step += count
-        if on_step:
-            on_step(step)
+        asked = on_step(step) if on_step else False
         if step % training.log_every == 0 or step == training.steps:
             states = unite(parts)
             metrics = jax.tree.map(lambda total, span=step - start_of_log: total / span, states.sums)
@@ -405,6 +440,6 @@ def fit(
             if step % training.log_every == 0:  # else it is the end, or a resume will go on with these sums
                 parts = [part._replace(sums=jax.tree.map(jnp.zeros_like, part.sums)) for part in parts]
                 start_of_log = step
-        if step in checkpoints and on_checkpoint:
+        if (asked or step in checkpoints) and on_checkpoint:
             on_checkpoint(step, unite(parts))
     return unite(parts)

@@ -3,28 +3,35 @@
 import contextlib
 import dataclasses
 import importlib.metadata
+import json
 import platform
+import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from gtrl import __version__
+from gtrl import __version__, console
 from gtrl.algorithms import Algorithm, find_algorithm, make
+from gtrl.atomic import locked, remove_partial, write_text
 from gtrl.data.dataset import Data
 from gtrl.data.rotation import Rotation
 from gtrl.errors import ConfigError, RunError
+from gtrl.evaluation.background import EvaluationDuring
 from gtrl.evaluation.policy import save_policy
 from gtrl.networks import Spec
 from gtrl.runs import Run
 from gtrl.tasks import Task
 from gtrl.training import checkpoint, loop, programs
 from gtrl.training.log import Log
+from gtrl.training.signals import Stop
+from gtrl.training.watch import UnsoundError
 
-PACKAGES = ("jax", "jaxlib", "equinox", "optax", "orbax-checkpoint", "numpy")
+PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy")
 
 
 def default_path(task: Task | None, algorithm: Algorithm) -> Path:
@@ -54,6 +61,7 @@ def describe(algorithm: Algorithm, training: loop.Training, data: Data, seeds: S
             **{package: importlib.metadata.version(package) for package in PACKAGES},
         },
         "device": str(jax.devices()[0].device_kind),
+        "devices": jax.local_device_count(),
     }
 
 
@@ -75,40 +83,63 @@ def load_state(run: Run, step: int) -> tuple[Algorithm, Any]:
     return algorithm, checkpoint.restore(run.checkpoints, step, nets, part="nets")
 
 
-# What must agree for a run to go on; where it was started and with which versions need not.
-_SAME = ("task", "algorithm", "seeds")
+# What may change when a run goes on: how long it is, what is kept of it, and where its data lies.
+_FREE = {
+    *(f"training.{name}" for name in ("steps", "checkpoints", "checkpoint_every", "checkpoint_minutes", "keep")),
+    *(f"data.{name}" for name in ("source", "origin")),
+    "changes",
+}
 
 
-def _prepare(run: Run, config: dict[str, Any], resume: bool) -> int:
-    """Write the config, or check it against the one that is there. The step to start from."""
+_ANOTHER = {"algorithm.name", "seeds"}  # what nobody can accept: one seed's numbers would get another's name
+
+
+def _flat(config: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in config.items():
+        name = f"{prefix}{key}"
+        if name not in _FREE:
+            yield from _flat(value, f"{name}.") if isinstance(value, dict) else [(name, value)]
+
+
+def changes(old: dict[str, Any], new: dict[str, Any]) -> dict[str, list[Any]]:
+    """What differs between two configs and would make a run another: [was, is] by name."""
+    was, now = dict(_flat(old)), dict(_flat(json.loads(json.dumps(new))))
+    names = [*was, *(name for name in now if name not in was)]
+    return {name: [was.get(name), now.get(name)] for name in names if was.get(name) != now.get(name)}
+
+
+def _begin(
+    run: Run, config: dict[str, Any], like: loop.State, resume: bool, accept_changes: bool
+) -> tuple[int, loop.State | None]:
+    """The step to start from and the states there, None at the very beginning.
+
+    Writes the config, or checks it against the one that is there.
+    """
     if not run.exists:
-        if run.path.exists() and any(run.path.iterdir()):
+        if any(path.name != LOCK for path in run.path.iterdir()):
             raise RunError(f"{run.path} is not empty and not a run directory; choose another --out.")
         run.save_config(config)
-        return 0
+        return 0, None
     if not resume:
         raise RunError(f"{run.path} holds a run already; choose another --out, or --resume to continue it.")
     old = run.config
-    changed = [key for key in _SAME if _plain(old.get(key)) != _plain(config[key])]
-    changed += [] if old["data"]["digest"] == config["data"]["digest"] else ["data"]
-    # How long, what is kept, and on how many devices may change; what a step computes may not.
-    kept = ("batch_size", "learning_rate", "precision", "target_from", "log_every", "shard_steps")
-    changed += ["training"] if any(old["training"].get(name) != config["training"][name] for name in kept) else []
-    if changed:
-        raise RunError(f"{run.path} holds another run: its {' and '.join(changed)} differ; choose another --out.")
-    done = checkpoint.steps(run.checkpoints)
-    if done and done[-1] > config["training"]["steps"]:
-        told = f"{run.path} was trained for {done[-1]} steps already"
+    changed = changes(old, config)
+    another = _ANOTHER & set(changed)
+    if another or (changed and not accept_changes):
+        told = [f"{name} was {json.dumps(was)} and is {json.dumps(now)} now" for name, (was, now) in changed.items()]
+        more = f", and {len(told) - 4} more differ" if len(told) > 4 else ""
+        how = "" if another else ", or --accept-changes to go on all the same"
+        raise RunError(f"{run.path} holds another run: {', '.join(told[:4])}{more}; choose another --out{how}.")
+    start, states = checkpoint.newest(run.checkpoints, like)
+    if start > config["training"]["steps"]:
+        told = f"{run.path} was trained for {start} steps already"
         raise RunError(f"{told}; --steps {config['training']['steps']} is fewer.")
-    run.save_config(config)
-    return done[-1] if done else 0
-
-
-def _plain(value: Any) -> Any:
-    """As JSON reads it back: tuples are lists there."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+    history = old.get("changes", [])
+    if changed:
+        run.forget_after(start)  # made by what was changed; they will be made again
+        history = [*history, {"step": start, "changed": changed}]
+    run.save_config(config | ({"changes": history} if history else {}))
+    return start, states
 
 
 def train(
@@ -119,6 +150,9 @@ def train(
     seeds: Sequence[int] = (0, 1, 2, 3),
     training: loop.Training | None = None,
     resume: bool = False,
+    accept_changes: bool = False,
+    evaluate_during: int = 0,
+    workers: int | None = None,
     show: bool = True,
     chunk: int | None = None,
     began: float | None = None,
@@ -127,8 +161,13 @@ def train(
     """Train all seeds together and leave a run directory.
 
     `algorithm` is a method or the name of one; `fields` are its hyperparameters or those of `Training`,
-    on top of the defaults for (method, task). `began` is when the work began (`time.perf_counter()`), for the log to
-    say how long the first step took to come; by default now.
+    on top of the defaults for (method, task). `resume` goes on from the newest good checkpoint, and the run ends as one
+    that was never stopped, to the last bit; where the config, the data or a version changed it refuses, unless told to
+    `accept_changes`. SIGINT and SIGTERM save a checkpoint and end the run.
+
+    `evaluate_during` is a number of episodes a goal: policies are evaluated as they are written, by `workers` processes
+    while training goes on. `began` is when the work began (`time.perf_counter()`), for the log to say how long the
+    first step took to come; by default now.
     """
     began = time.perf_counter() if began is None else began
     programs.keep()
@@ -138,31 +177,109 @@ def train(
     seeds = list(seeds)
     if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0 or max(seeds) >= 2**32:
         raise ConfigError(f"seeds are {seeds} and must be different numbers from 0 to 2^32 - 1, at least one.")
+    if evaluate_during and data.task is None:
+        raise ConfigError("there is no environment to evaluate in: the data has no task.")
     run = Run(Path(out).expanduser() if out else default_path(data.task, algorithm))
-    start = _prepare(run, describe(algorithm, training, data, seeds), resume)
+    run.path.mkdir(parents=True, exist_ok=True)
+    with locked(run.path / LOCK, f"training in {run.path}", RunError), _disk_trouble_told(run):
+        config = describe(algorithm, training, data, seeds)
+        keys = loop.seed_keys(seeds)
+        fresh = partial(loop.init, algorithm, training.update, data.train.spec, keys, data.train)
+        start, states = _begin(run, config, jax.eval_shape(fresh), resume, accept_changes)
+        states = fresh() if states is None else states
+        remove_partial(run.path)
+        (run.path / REPORT).unlink(missing_ok=True)
+        rotation = Rotation(data, training.shard_steps)
+        spec, task = data.train.spec, data.task
+        del data  # the rotation decides how long a shard stays in memory
+        with (
+            Stop(console.warn) as stop,
+            contextlib.closing(rotation),
+            EvaluationDuring(run, evaluate_during, workers) as evaluation,
+            Log(run.path, seeds, start, training.steps, algorithm.title, show, began) as log,
+            checkpoint.Writer(run.checkpoints, training.for_good, training.keep) as writer,
+        ):
+            evaluation.add(step for step in training.checkpoint_steps if step <= start)
+            saved = time.monotonic()
 
-    keys = loop.seed_keys(seeds)
-    spec, task = data.train.spec, data.task
-    states = loop.init(algorithm, training.update, spec, keys, data.train)
-    if start:
-        states = checkpoint.restore(run.checkpoints, start, states)
+            def on_step(step: int) -> bool:
+                log.stepped(step)
+                return stop.asked is not None or time.monotonic() - saved > 60 * training.checkpoint_minutes
 
-    def on_log(step: int, metrics: dict[str, Any], states: loop.State, data: Data) -> None:
-        held_out = loop.validate(algorithm, training.update, states, keys, data.validation) if data.validation else {}
-        log.logged(step, *jax.device_get((metrics, held_out)))
+            def on_log(step: int, metrics: dict[str, Any], states: loop.State, data: Data) -> None:
+                look = (algorithm, training.update, states, keys)
+                held_out = loop.validate(*look, data.validation) if data.validation else {}
+                values = loop.values(*look, data.train)
+                log.logged(step, *jax.device_get((metrics | values, held_out)))
 
-    def on_checkpoint(step: int, states: loop.State) -> None:
-        save_policies(run, algorithm, task, spec, seeds, step, states)
-        checkpoint.save(run.checkpoints, step, states)
+            def on_checkpoint(step: int, states: loop.State) -> None:
+                nonlocal saved
+                log.on_disk()
+                planned = step in training.checkpoint_steps
+                if planned:
+                    save_policies(run, algorithm, task, spec, seeds, step, states)
+                writer.save(step, states, then=(lambda: evaluation.add([step])) if planned else None)
+                saved = time.monotonic()
+                if stop.asked and step < training.steps:
+                    writer.wait()
+                    raise _Stopped(step)
 
-    rotation = Rotation(data, training.shard_steps)
-    del data  # the rotation decides how long a shard stays in memory
-    with Log(run.path, seeds, start, training.steps, algorithm.title, show, began) as log, contextlib.closing(rotation):
-        loop.fit(
-            algorithm, training, states, keys, rotation,
-            on_step=log.stepped, on_log=on_log, on_checkpoint=on_checkpoint, chunk=chunk,
-        )  # fmt: skip
+            try:
+                loop.fit(
+                    algorithm, training, states, keys, rotation,
+                    on_step=on_step, on_log=on_log, on_checkpoint=on_checkpoint, chunk=chunk,
+                )  # fmt: skip
+                writer.wait()
+                if not evaluation.finish(stop):
+                    _end(stop, "training is complete; --resume evaluates what is left")
+            except _Stopped as at:
+                _end(stop, f"the checkpoint of step {at.step:,} is saved; --resume goes on from there")
+            except UnsoundError as error:
+                _report(run, seeds, error)
     return run
+
+
+LOCK = "lock"
+REPORT = "stopped.json"  # what was seen when a number was no longer finite
+
+
+@dataclasses.dataclass
+class _Stopped(Exception):  # noqa: N818, it is no error
+    step: int
+
+
+def _end(stop: Stop, told: str) -> None:
+    if stop.asked == signal.SIGINT:
+        raise KeyboardInterrupt(told)
+    console.warn(f"terminated; {told}")
+    raise SystemExit(128 + signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def _disk_trouble_told(run: Run) -> Iterator[None]:
+    """A disk that is full, or gone: what is saved and what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(f"{run.path} cannot be written ({error.strerror or error}); {_good(run)}.") from error
+
+
+def _good(run: Run) -> str:
+    done = checkpoint.steps(run.checkpoints)
+    return (
+        f"the checkpoint of step {done[-1]:,} is good, and --resume goes on from it" if done else "nothing is saved yet"
+    )
+
+
+def _report(run: Run, seeds: Sequence[int], error: UnsoundError) -> None:
+    """Write what was seen, and raise it as a sentence."""
+    seen = {str(seeds[position]): what for position, what in error.seeds.items()}
+    last = [row for row in run.metrics() if row["step"] == max(row["step"] for row in run.metrics())]
+    done = checkpoint.steps(run.checkpoints)
+    report = {"step": error.step, "seeds": seen, "checkpoint": done[-1] if done else None, "last_logged": last}
+    write_text(run.path / REPORT, json.dumps(report, indent=2) + "\n")
+    advice = f"{REPORT} has what was seen; a smaller learning rate or float32 may help"
+    raise RunError(f"{error.told(seeds)}, so training stopped; {_good(run)}; {advice}.") from error
 
 
 def _method(algorithm: str | Algorithm, data: Data, fields: dict[str, Any]) -> Algorithm:

@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""How fast evaluation is, beside the loop that others write: one environment, one jitted policy call a step.
+
+    python benchmarks/evaluation.py                                     # 50 episodes of each of five goals
+    python benchmarks/evaluation.py --tasks antmaze-large-navigate --episodes 10
+
+Both play the same policy (random weights, 512 x 3: it hardly ever arrives, so episodes are as long as can be) in
+one run; the loop's compilation is not counted, the start of our worker processes is. The exit status is 1 if our table
+depends on the number of workers.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from gtrl import console, mlp
+from gtrl.environments import make_environment
+from gtrl.evaluation.evaluate import evaluate
+from gtrl.evaluation.policy import load_policy, save_policy
+from gtrl.networks import Spec, init_mlp
+from gtrl.tasks import GOALS_PER_TASK, Task, find_task
+from gtrl.workers import default_workers
+
+
+def policy_file(folder: Path, task: Task) -> Path:
+    spec = Spec(task.observation_dim, task.action_dim, task.goal_dim)
+    sizes = (spec.observation_dim + spec.goal_dim, 512, 512, 512, spec.action_dim)
+    layers = [mlp.Layer(*layer) for layer in jax.device_get(init_mlp(jax.random.key(0), sizes, last_scale=0.01))]
+    header = {"kind": "gaussian", "algorithm": "bc", "task": task.name, "goal": "oracle", "seed": 0, "step": 0}
+    path = folder / f"{task.name}.npz"
+    save_policy(path, layers, {**header, **spec._asdict()})
+    return path
+
+
+def plain_loop(path: Path, task: Task, seconds: float) -> float:
+    """Environment steps per second of the loop that others write, for about so long."""
+    layers = load_policy(path).layers
+    act = jax.jit(lambda layers, row: mlp.forward(layers, row[None], jax.numpy)[0].clip(-1, 1))
+    env = make_environment(task)
+    steps, began = 0, None
+    for episode in range(10_000):
+        observation, info = env.reset(options={"task_id": episode % GOALS_PER_TASK + 1})
+        goal, done = info["goal"], False
+        while not done:
+            action = np.asarray(act(layers, np.concatenate([observation, goal]).astype(np.float32)))
+            observation, _, terminated, truncated, _ = env.step(action)
+            began = began or time.perf_counter()  # the first step compiles
+            steps += 1
+            done = terminated or truncated
+            if time.perf_counter() - began > seconds:
+                return (steps - 1) / (time.perf_counter() - began)
+    raise AssertionError
+
+
+def ours(path: Path, task: Task, episodes: int, workers: int) -> tuple[float, Sequence[dict]]:
+    """Environment steps per second of `evaluate`, processes' start included, and its rows."""
+    began = time.perf_counter()
+    rows = evaluate(path, episodes=episodes, workers=workers, show=False)
+    took = time.perf_counter() - began
+    return episodes * GOALS_PER_TASK * task.episode_length / took, rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    tasks = ["pointmaze-large-navigate", "antmaze-large-navigate", "cube-single-play"]
+    parser.add_argument("--tasks", nargs="+", default=tasks)
+    parser.add_argument("--episodes", type=int, default=50)
+    parser.add_argument("--seconds", type=float, default=10.0, help="of the plain loop")
+    args = parser.parse_args()
+    table, same = [], True
+    with tempfile.TemporaryDirectory() as folder:
+        for task in map(find_task, args.tasks):
+            path = policy_file(Path(folder), task)
+            plain = plain_loop(path, task, args.seconds)
+            rate, rows = ours(path, task, args.episodes, default_workers())
+            tables = [evaluate(path, episodes=1, workers=workers, show=False) for workers in (1, 3)]
+            again = tables[0] == tables[1]
+            same &= again
+            cells = [f"{plain:,.0f}", f"{rate:,.0f}", f"{rate / plain:.1f} ×", "yes" if again else "NO"]
+            table.append([task.name, *cells, sum(row["successes"] for row in rows)])
+    columns = ["task", "plain steps/s", "ours steps/s", "ratio", "same table", "successes"]
+    title = f"{args.episodes} episodes a goal, {default_workers()} of {os.cpu_count()} cores"
+    console.print_wide(console.table(title, columns, table))
+    return 0 if same else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+"""SIGINT and SIGTERM ask a run to save and end; a second SIGINT ends it at once."""
+
+import contextlib
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+ASKING = (signal.SIGINT, signal.SIGTERM)
+
+
+class Stop:
+    """While it is entered, `asked` is the signal that asked for an end, once one has.
+
+    Python calls a handler only between two of its own instructions, and a compilation is one of these for a minute. So
+    a thread waits for the byte that the interpreter writes the moment a signal arrives.
+    """
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self.asked: signal.Signals | None = None
+        self.tell = tell
+
+    def __enter__(self) -> "Stop":
+        self.before: dict[signal.Signals, Any] = {}
+        if threading.current_thread() is not threading.main_thread():
+            return self  # signals are the main thread's, and whoever runs it decides
+        self.here, there = socket.socketpair()
+        there.setblocking(False)
+        self.there = there
+        self.wakeup = signal.set_wakeup_fd(there.fileno(), warn_on_full_buffer=False)
+        self.before = {number: signal.signal(number, _heard) for number in ASKING}
+        self.thread = threading.Thread(target=self._listen, daemon=True)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self.before:
+            return
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self.wakeup)
+        self.there.close()  # ends the thread
+        self.thread.join()
+        self.here.close()
+
+    def _listen(self) -> None:
+        while number := self.here.recv(1):
+            if number[0] not in ASKING:
+                continue
+            if self.asked and number[0] == signal.SIGINT:
+                os._exit(128 + signal.SIGINT)
+            if self.asked is None:
+                self.asked = signal.Signals(number[0])
+                with contextlib.suppress(Exception):  # telling is not worth a run
+                    self.tell("saving a checkpoint; Ctrl-C once more ends it at once, without")
+
+
+def _heard(number: int, frame: FrameType | None) -> None:
+    """In place of the default, which would raise or end the process. The thread does the rest."""

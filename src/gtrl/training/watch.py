@@ -1,0 +1,91 @@
+"""A watchful trainer: numbers that are none stop a run, and values that cannot be right are told."""
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+OUTSIDE = 0.05  # how far values may leave [0, 1]: an estimate errs
+COLLAPSED = 1e-3  # the standard deviation of values under which they tell no state from another
+
+
+@dataclass
+class UnsoundError(Exception):
+    """A loss, or a parameter, that is no finite number: after which step, in which seeds, and what was seen."""
+
+    step: int
+    seeds: dict[int, dict[str, Any]]  # by the seed's position
+
+    def told(self, seeds: Sequence[int]) -> str:
+        """A clause."""
+        position, seen = next(iter(self.seeds.items()))
+        wrong = seen["metrics_not_finite"] or [f"a parameter of {name}" for name in seen["parameters_not_finite"]]
+        others = [seeds[other] for other in list(self.seeds)[1:]]
+        also = f" (and of {', '.join(map(str, others))})" if others else ""
+        return f"{' and '.join(wrong[:2])} of seed {seeds[position]}{also} was no finite number at step {self.step:,}"
+
+
+@jax.jit
+def _sound(state: Any) -> jax.Array:
+    floats = [leaf for leaf in jax.tree.leaves(state) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+    return jnp.stack([jnp.isfinite(leaf).reshape(len(leaf), -1).all(1) for leaf in floats]).all(0)
+
+
+def sound(parts: Sequence[Any]) -> bool:
+    """Whether every number of these states is finite."""
+    return all(bool(_sound(part).all()) for part in parts)
+
+
+def unsound(step: int, count: int, advance: Callable[[int], list[Any]]) -> UnsoundError:
+    """What happened within `count` steps from `step`, at whose end something is not finite.
+
+    `advance(k)` trains k of them anew. What is once not finite stays so, in the sums of the metrics if nowhere else.
+    """
+    bad = 1 + bisect_left(range(1, count + 1), True, key=lambda k: not sound(advance(k)))
+    seeds: dict[int, dict[str, Any]] = {}
+    first = 0
+    for before, after in zip(advance(bad - 1), advance(bad), strict=True):
+        well = np.asarray(_sound(after))
+        seeds |= {first + int(k): _seen(before, after, int(k)) for k in np.flatnonzero(~well)}
+        first += len(well)
+    return UnsoundError(step + bad, seeds)
+
+
+def _seen(before: Any, after: Any, k: int) -> dict[str, Any]:
+    """Of one seed: the step's own metrics, what was not finite after it, how large parameters were before."""
+    metrics = {name: float(total[k] - before.sums[name][k]) for name, total in after.sums.items()}
+    largest = _largest(after.nets, k)
+    return {
+        "metrics": {name: value if math.isfinite(value) else str(value) for name, value in metrics.items()},
+        "metrics_not_finite": sorted(name for name, value in metrics.items() if not math.isfinite(value)),
+        "parameters_not_finite": sorted(name for name, value in largest.items() if not math.isfinite(value)),
+        "largest_parameter_before": _largest(before.nets, k),
+    }
+
+
+def _largest(nets: Any, k: int) -> dict[str, float]:
+    """The magnitude of the largest parameter of each network, of one seed; not finite where one is not."""
+    largest: dict[str, float] = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(nets):
+        name = jax.tree_util.keystr(path[:1]).strip(".[]'")
+        values = np.abs(np.asarray(leaf[k]))
+        largest[name] = float(np.max([largest.get(name, 0.0), *values.ravel()]))
+    return largest
+
+
+def doubts(row: dict[str, float]) -> dict[str, str]:
+    """What is odd about a seed's values, by kind; `row` has their least, greatest and standard deviation."""
+    if "value/least" not in row:
+        return {}
+    least, greatest, spread = (row[f"value/{name}"] for name in ("least", "greatest", "spread"))
+    told = {}
+    if least < -OUTSIDE or greatest > 1 + OUTSIDE:
+        told["outside"] = f"values leave [0, 1]: they lie between {least:.3g} and {greatest:.3g}"
+    if spread < COLLAPSED:
+        told["collapsed"] = f"values have collapsed: all lie between {least:.3g} and {greatest:.3g}"
+    return told

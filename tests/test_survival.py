@@ -1,0 +1,620 @@
+"""Runs that survive: checkpoints, resume, signals, locks, full disks, numbers that are none, lost workers."""
+
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import gtrl
+from gtrl import npz, workers
+from gtrl.algorithms import make
+from gtrl.atomic import in_turn, locked, whole_or_not
+from gtrl.data.dataset import Data, load_dataset
+from gtrl.errors import EpisodeError, RunError, WorkerError
+from gtrl.evaluation import evaluate as evaluation
+from gtrl.evaluation import rollout
+from gtrl.evaluation.background import EvaluationDuring
+from gtrl.evaluation.evaluate import evaluate
+from gtrl.runs import Run
+from gtrl.training import checkpoint, loop, watch
+from gtrl.training import run as training_run
+from gtrl.training.log import Log, rows_of
+from gtrl.training.signals import Stop
+from gtrl.workers import spread
+
+MINI = "pointmaze-mini-navigate"
+ROOT = Path(__file__).parents[1]
+HOW: dict[str, Any] = {
+    "seeds": [0, 5], "steps": 40, "batch_size": 16, "hidden": (8,), "log_every": 10, "checkpoints": (20,),
+    "show": False,
+}  # fmt: skip
+Train = Callable[..., Run]
+
+
+@pytest.fixture(scope="module")
+def data(mini_file: Path) -> Data:
+    return load_dataset(mini_file, MINI)
+
+
+@pytest.fixture(scope="module")
+def whole(data: Data, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run that nothing ever happened to. Not to be changed."""
+    return gtrl.train("gtrl", data, out=tmp_path_factory.mktemp("whole") / "run", **HOW)
+
+
+@pytest.fixture
+def train(data: Data, tmp_path: Path) -> Train:
+    def train(**how: Any) -> Run:
+        return gtrl.train("gtrl", data, **{"out": tmp_path / "run", "resume": True, **HOW, **how})
+
+    return train
+
+
+def arrays(path: Path) -> dict[str, bytes]:
+    with np.load(path) as file:
+        return {key: file[key].tobytes() for key in file.files}
+
+
+def assert_same(run: Run, whole: Run) -> None:
+    """Parameters, moments, targets, policies and the log, to the last bit."""
+    for step in (20, 40):
+        names = [f"checkpoints/{step}.npz", *(f"policies/step-{step}/seed-{seed}.npz" for seed in (0, 5))]
+        for name in names:
+            assert arrays(run.path / name) == arrays(whole.path / name)
+    assert (run.path / "metrics.jsonl").read_bytes() == (whole.path / "metrics.jsonl").read_bytes()
+    assert not [*run.path.rglob("*.partial"), *run.path.glob("lock")]
+
+
+def at_step(monkeypatch: pytest.MonkeyPatch, step: int, act: Callable[[], Any]) -> None:
+    """Something happens when a run has come so far."""
+    stepped = Log.stepped
+
+    def happening(log: Log, now: int) -> None:
+        stepped(log, now)
+        if now == step:
+            act()
+
+    monkeypatch.setattr(Log, "stepped", happening)
+
+
+# --- checkpoints ---
+
+
+def some_state(fill: float = 0.0) -> dict[str, np.ndarray]:
+    return {"a": np.full((2, 50), fill, np.float32), "b": np.arange(6, dtype=np.uint32)}
+
+
+def test_the_newest_checkpoints_are_kept_and_those_for_good(tmp_path: Path) -> None:
+    told = []
+    with checkpoint.Writer(tmp_path, {2, 9}, 2) as writer:
+        for step in range(1, 8):
+            writer.save(step, some_state(step), then=lambda step=step: told.append(step))
+    assert checkpoint.steps(tmp_path) == [2, 6, 7]
+    assert told == list(range(1, 8))
+    assert float(checkpoint.restore(tmp_path, 6, some_state())["a"][0, 0]) == 6
+
+
+def test_what_went_wrong_in_the_background_is_heard_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "write_npz", full)
+    writer = checkpoint.Writer(tmp_path, set(), 2)
+    writer.save(1, some_state())
+    with pytest.raises(OSError, match="No space left"):
+        writer.save(2, some_state())
+    with pytest.raises(OSError, match="No space left"), checkpoint.Writer(tmp_path, set(), 2) as writer:
+        writer.save(3, some_state())
+
+
+def test_no_bit_can_fall_over_unnoticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    state = some_state(0.5)
+    checkpoint.save(tmp_path, 1, state)
+    path = tmp_path / "1.npz"
+    good = path.read_bytes()
+    rng = np.random.default_rng(0)
+    refused = 0
+    for _ in range(300):
+        bad = bytearray(good)
+        bad[rng.integers(len(bad))] ^= 1 << rng.integers(8)
+        path.write_bytes(bytes(bad))
+        try:
+            found = checkpoint.restore(tmp_path, 1, state)
+        except RunError:
+            refused += 1
+        else:
+            assert all(np.array_equal(found[key], state[key]) for key in state)
+    assert refused > 150  # the numbers themselves are most of the file
+    capsys.readouterr()
+
+
+def test_a_damaged_checkpoint_is_put_aside_for_the_one_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert checkpoint.newest(tmp_path, some_state()) == (0, None)
+    for step in (1, 2, 3):
+        checkpoint.save(tmp_path, step, some_state(step))
+    (tmp_path / "3.npz").write_bytes((tmp_path / "3.npz").read_bytes()[:200])
+    (tmp_path / "2.npz").write_bytes(b"")
+    step, state = checkpoint.newest(tmp_path, some_state())
+    assert (step, float(state["a"][0, 0])) == (1, 1.0)
+    said = capsys.readouterr().err
+    assert f"{tmp_path}/3.npz is not a readable npz file" in said
+    assert "put aside as 2.npz.damaged" in said
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1.npz", "2.npz.damaged", "3.npz.damaged"]
+
+
+def test_a_checkpoint_of_another_run_is_not_put_aside(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path, 1, some_state())
+    with pytest.raises(RunError, match=r"does not fit this run: \['a'\] is float32\(2, 50\), not float32\(3,\)"):
+        checkpoint.newest(tmp_path, {"a": np.zeros(3, np.float32)})
+    assert checkpoint.steps(tmp_path) == [1]
+
+
+def test_a_checkpoint_that_cannot_be_opened_is_not_called_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint.save(tmp_path, 1, some_state())
+    for raised, said in ((PermissionError(13, "Permission denied"), "Permission denied"), (MemoryError(), "too large")):
+
+        def fail(*_: Any, raised: BaseException = raised) -> Any:
+            raise raised
+
+        monkeypatch.setattr(npz, "_members", fail)
+        with pytest.raises(RunError, match=said):
+            checkpoint.newest(tmp_path, some_state())
+    assert checkpoint.steps(tmp_path) == [1]
+
+
+# --- resuming ---
+
+
+@pytest.mark.parametrize(("step", "number", "end"), [(7, "SIGINT", KeyboardInterrupt), (26, "SIGTERM", SystemExit)])
+def test_a_signal_saves_and_ends_and_the_run_goes_on_bit_for_bit(
+    step: int, number: str, end: Any, train: Train, whole: Run, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+
+    def arrive() -> None:
+        signal.raise_signal(signal.Signals[number])
+        time.sleep(0.2)  # for the thread that listens
+
+    with monkeypatch.context() as patch:
+        at_step(patch, step, arrive)
+        with pytest.raises(end) as ended:
+            train(chunk=1)
+    told = f"the checkpoint of step {step} is saved; --resume goes on from there"
+    assert (told in str(ended.value)) if end is KeyboardInterrupt else ended.value.code == 143
+    assert "saving a checkpoint" in capsys.readouterr().err
+    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == handlers
+    run = train()
+    assert checkpoint.steps(run.checkpoints) == sorted({step, 20, 40})
+    assert_same(run, whole)
+
+
+def test_a_second_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:
+    """Also while Python does not come to itself, as in a compilation: here, a wait that no handler interrupts."""
+    program = """
+import ctypes, os, signal, threading, time
+from gtrl.training.signals import Stop
+with Stop(print):
+    def press():
+        for _ in range(2):
+            time.sleep(0.3)
+            os.kill(os.getpid(), signal.SIGINT)
+    threading.Thread(target=press, daemon=True).start()
+    for _ in range(20): ctypes.CDLL(None).usleep(900000)
+"""
+    began = time.monotonic()
+    assert subprocess.run([sys.executable, "-c", program], check=False, cwd=tmp_path).returncode == 130
+    assert time.monotonic() - began < 15
+
+
+def test_signals_are_left_alone_outside_the_main_thread() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    seen = []
+
+    def enter() -> None:
+        with Stop(print) as stop:
+            seen.append((stop.asked, signal.getsignal(signal.SIGINT)))
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    assert seen == [(None, before)]
+
+
+@pytest.mark.parametrize("step", [20, 40])
+def test_the_newest_checkpoint_is_damaged(step: int, train: Train, whole: Run, tmp_path: Path) -> None:
+    """With 40 it goes back to 20; with both, to the beginning."""
+    shutil.copytree(whole.path, tmp_path / "run")
+    for damaged in {step, 40}:
+        path = tmp_path / "run" / "checkpoints" / f"{damaged}.npz"
+        path.write_bytes(path.read_bytes()[:-7])
+    assert_same(train(), whole)
+    assert (tmp_path / "run" / "checkpoints" / "40.npz.damaged").exists()
+
+
+def test_checkpoints_by_the_clock(train: Train, whole: Run) -> None:
+    run = train(checkpoint_minutes=1e-9, keep=2, chunk=3)
+    assert checkpoint.steps(run.checkpoints) == [20, 36, 39, 40]  # for good, the newest two, for good
+    assert sorted(path.name for path in (run.path / "policies").iterdir()) == ["step-20", "step-40"]
+    assert_same(run, whole)
+
+
+def test_a_full_disk(train: Train, whole: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    written, left = checkpoint.write_npz, iter([True, True, False])
+
+    def full(*args: Any, **options: Any) -> None:
+        if not next(left):
+            with whole_or_not(args[0]) as file:
+                file.write(b"half of it")
+                raise OSError(errno.ENOSPC, "No space left on device")
+        written(*args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "write_npz", full)
+        said = r"/run cannot be written \(No space left on device\); the checkpoint of step 20 is good, and --resume"
+        with pytest.raises(RunError, match=said):
+            train(checkpoint_every=10)
+    assert_same(train(), whole)
+
+
+def test_two_processes_on_one_run(train: Train, whole: Run, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    holds = "import sys; from pathlib import Path; from gtrl.atomic import locked\nwith locked(Path(sys.argv[1]), 'x'):"
+    command = [sys.executable, "-c", f"{holds}\n    print(flush=True); input()", tmp_path / "run" / "lock"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        with pytest.raises(RunError, match=r"another process is training in .*/run just now"):
+            train()
+        holder.kill()  # however it ends
+    assert_same(train(), whole)
+
+
+def test_waiting_for_a_turn(tmp_path: Path) -> None:
+    order = []
+
+    def second() -> None:
+        with in_turn(tmp_path / "lock"):
+            order.append("second")
+
+    with locked(tmp_path / "lock", "first"):
+        thread = threading.Thread(target=second)
+        thread.start()
+        time.sleep(0.1)
+        order.append("first")
+    thread.join()
+    assert order == ["first", "second"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_changes_are_told_and_refused_or_recorded(train: Train, whole: Run, tmp_path: Path) -> None:
+    shutil.copytree(whole.path, tmp_path / "run")
+    (tmp_path / "run" / "checkpoints" / "40.npz").unlink()
+    rows = [
+        {"algorithm": "gtrl", "task": MINI, "seed": 0, "step": step, "goal": "task1", "episodes": 1, "successes": 1}
+        for step in (20, 40)
+    ]
+    Run(tmp_path / "run").add_evaluations(rows)
+    said = r"algorithm.alpha was 0.05 and is 0.7 now, training.batch_size was 16 and is 8 now; .* --accept-changes"
+    with pytest.raises(RunError, match=said):
+        train(alpha=0.7, batch_size=8)
+    with pytest.raises(RunError, match="does not fit this run"):
+        train(hidden=(4,), accept_changes=True)
+    assert len(Run(tmp_path / "run").evaluations()) == 2
+    run = train(alpha=0.7, batch_size=8, accept_changes=True)
+    changed = {"algorithm.alpha": [0.05, 0.7], "training.batch_size": [16, 8]}
+    assert run.config["changes"] == [{"step": 20, "changed": changed}]
+    # What the old config had made of later steps must not pass for the new one's.
+    assert run.evaluations() == rows[:1]
+    assert arrays(run.policy_path(0, 20)) == arrays(whole.policy_path(0, 20))
+    assert arrays(run.policy_path(0, 40)) != arrays(whole.policy_path(0, 40))
+    with pytest.raises(RunError, match=r"training.batch_size was 8 and is 16 now"):
+        train(alpha=0.7)
+
+
+def test_another_version_is_a_change(train: Train, whole: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(whole.path, tmp_path / "run")
+    monkeypatch.setattr(training_run, "__version__", "99")
+    monkeypatch.setattr(training_run.importlib.metadata, "version", lambda _: "98")
+    with pytest.raises(RunError, match=r'gtrl was "0.*" and is "99" now, versions.jax was .* is "98" now'):
+        train()
+
+
+def test_longer_and_elsewhere_is_no_change(train: Train, whole: Run, mini_file: Path, tmp_path: Path) -> None:
+    """A run that was moved, with its data moved too, and asked for less before."""
+    train(steps=20)
+    moved = (tmp_path / "run").rename(tmp_path / "moved")
+    for suffix in ("", "-val"):
+        shutil.copy(mini_file.with_stem(mini_file.stem + suffix), tmp_path)
+    data = load_dataset(tmp_path / mini_file.name, MINI)
+    assert_same(gtrl.train("gtrl", data, **HOW, out=moved, resume=True), whole)
+
+
+def test_a_torn_log_is_told(train: Train, whole: Run, tmp_path: Path) -> None:
+    shutil.copytree(whole.path, tmp_path / "run")
+    (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 10}\n{"st\n')
+    with pytest.raises(RunError, match=r"metrics.jsonl holds a line that is no JSON"):
+        train(steps=50)
+
+
+def test_half_of_the_policies_are_no_policies(whole: Run, tmp_path: Path) -> None:
+    run = Run(shutil.copytree(whole.path, tmp_path / "run"))
+    run.policy_path(5, 40).unlink()
+    assert run.policy_steps == [20]
+
+
+# --- a watchful trainer ---
+
+
+class SimpleState(NamedTuple):
+    nets: Any
+    sums: Any
+
+
+def test_the_step_is_found_at_which_a_number_was_none() -> None:
+    asked = []
+
+    def advance(count: int) -> list[Any]:
+        """Two parts of one seed; the loss of the second is infinite from the seventh step on."""
+        asked.append(count)
+        sums = [{"loss": jnp.full((1,), float(count))}, {"loss": jnp.where(count >= 7, jnp.inf, jnp.ones((1,)))}]
+        return [SimpleState(nets={"critic": jnp.ones((1, 2))}, sums=each) for each in sums]
+
+    error = watch.unsound(100, 50, advance)
+    assert error.step == 107
+    assert list(error.seeds) == [1]
+    assert error.seeds[1]["metrics_not_finite"] == ["loss"]
+    assert error.told([3, 4]) == "loss of seed 4 was no finite number at step 107"
+    assert len(asked) <= 8
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 40])
+def test_training_stops_where_a_number_is_none(chunk: int, train: Train, data: Data, tmp_path: Path) -> None:
+    """By hand: a step at a time, until something is not finite."""
+    rate = 1e16
+    algorithm, keys = make("gtrl", data.task, hidden=(8,)), loop.seed_keys([0, 5])
+    update = loop.Training(batch_size=16, learning_rate=rate).update
+    states = loop.init(algorithm, update, data.train.spec, keys, data.train)
+    first = 0
+    while all(bool(jnp.isfinite(leaf).all()) for leaf in [states.sums["loss"], *jax.tree.leaves(states.nets)]):
+        states = loop.advance(algorithm, update, states, keys, data.train, 1)
+        first += 1
+    assert 1 < first < 40
+    with pytest.raises(RunError, match=rf"was no finite number at step {first}, so training stopped; .*stopped.json"):
+        train(learning_rate=rate, chunk=chunk, log_every=1, checkpoints=(1,), checkpoint_every=1)
+    report = json.loads((tmp_path / "run" / "stopped.json").read_text())
+    assert report["step"] == first
+    assert report["checkpoint"] == first - 1  # which is good
+    assert set(report["seeds"]) <= {"0", "5"}
+    seen = next(iter(report["seeds"].values()))
+    assert seen["metrics_not_finite"] or seen["parameters_not_finite"]
+    assert np.isfinite(list(seen["largest_parameter_before"].values())).all()
+    for step in checkpoint.steps(tmp_path / "run" / "checkpoints"):
+        with np.load(tmp_path / "run" / "checkpoints" / f"{step}.npz") as file:
+            assert all(np.isfinite(file[key]).all() for key in file.files)
+
+
+def test_values_that_cannot_be_right_are_told() -> None:
+    fine = {"value/least": 0.0, "value/greatest": 1.0, "value/spread": 0.2}
+    assert watch.doubts({}) == watch.doubts(fine) == {}
+    assert watch.doubts({**fine, "value/greatest": 1.2}) == {
+        "outside": "values leave [0, 1]: they lie between 0 and 1.2"
+    }
+    assert set(watch.doubts({**fine, "value/spread": 1e-5})) == {"collapsed"}
+
+
+def test_warnings_are_kept_and_shown_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    odd = {"value/least": [0.0, -3.0], "value/greatest": [1.0, 1.0], "value/spread": [0.5, 0.5]}
+    fields = ([0, 5], 0, 40, "GTRL", False, 0.0)
+    with Log(tmp_path, *fields) as log:
+        log.stepped(1)
+        for step in (10, 20):
+            log.logged(step, odd, {})
+    assert [(row["step"], row["seed"]) for row in rows_of(tmp_path / "warnings.jsonl")] == [(10, 5), (20, 5)]
+    said = "gtrl: step 10, seed 5: values leave [0, 1]: they lie between -3 and 1.\n"
+    assert capsys.readouterr().err == said
+    with Log(tmp_path, [0, 5], 10, 40, "GTRL", False, 0.0) as log:  # goes on from step 10
+        log.stepped(11)
+        log.logged(20, odd, {})
+    assert [row["step"] for row in rows_of(tmp_path / "warnings.jsonl")] == [10, 20]
+    assert capsys.readouterr().err == ""
+
+
+def test_values_are_looked_at_as_they_are(whole: Run, data: Data) -> None:
+    """The logged range, against the value function itself on many rows."""
+    from gtrl.training.run import load_state
+
+    algorithm, nets = load_state(whole, 40)
+    last = [row for row in whole.metrics() if row["step"] == 40]
+    rng = np.random.default_rng(0)
+    rows, goals = rng.integers(len(data.train.goals), size=(2, 4000))
+    for index, row in enumerate(last):
+        one = jax.tree.map(lambda leaf, index=index: leaf[index], nets)
+        values = np.asarray(algorithm.value(one, data.train.observations[rows], data.train.goals[goals]))
+        assert values.min() - 0.05 <= row["value/least"] < row["value/greatest"] <= values.max() + 0.05
+        assert row["value/spread"] == pytest.approx(values.std(), rel=0.5, abs=1e-3)
+
+
+# --- workers ---
+
+
+def die_once(job: tuple[str, str, int]) -> int:
+    """Kills its process, or hangs, the first time a job is 3."""
+    folder, how, number = job
+    mark = Path(folder) / "happened"
+    if number == 3 and not mark.exists():
+        mark.touch()
+        if how == "dies":
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(600)
+    return number * number
+
+
+@pytest.mark.parametrize("how", ["dies", "hangs"])
+def test_a_lost_workers_work_is_done_again(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "FIRST_PATIENCE", 30.0)
+    monkeypatch.setattr(workers, "PATIENCE", 5.0)
+    monkeypatch.setattr(workers, "TIMES", 1.0)
+    jobs = [(str(tmp_path), how, number) for number in range(8)]
+    found = list(spread(die_once, jobs, workers=2))
+    assert sorted(found) == [(number, number * number) for number in range(8)]
+    assert (tmp_path / "happened").exists()
+
+
+def test_patience_is_learned() -> None:
+    patience = workers.Patience()
+    patience.begin()
+    assert patience.seconds == workers.FIRST_PATIENCE
+    patience.last -= 20
+    assert patience.lasts(done=True)
+    assert patience.seconds == pytest.approx(200, abs=1)
+    assert patience.lasts(done=False)
+    patience.last -= 201
+    assert not patience.lasts(done=False)
+
+
+def test_work_can_be_cancelled() -> None:
+    cancelled = threading.Event()
+    threading.Timer(1.0, cancelled.set).start()
+    began = time.monotonic()
+    with pytest.raises(WorkerError, match="cancelled"):
+        list(spread(time.sleep, [60.0], workers=1, cancelled=cancelled))
+    assert time.monotonic() - began < 30
+
+
+# --- evaluation ---
+
+
+@pytest.fixture(scope="module")
+def evaluated(whole: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The whole run with both its checkpoints evaluated, by one worker. Not to be changed."""
+    run = Run(shutil.copytree(whole.path, tmp_path_factory.mktemp("evaluated") / "run"))
+    for step in (20, 40):
+        evaluate(run, step=step, episodes=2, workers=1, show=False)
+    return run
+
+
+def run_and_die_once(job: Any) -> Any:
+    mark = Path(job.policy).parents[3] / "happened"
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return rollout.run_episodes(rollout.load_policy(job.policy), job)
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_the_table_is_the_same_for_any_number_of_workers(
+    count: int, evaluated: Run, whole: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And with one of them killed halfway."""
+    run = Run(shutil.copytree(whole.path, tmp_path / "run"))
+    if count == 5:
+        monkeypatch.setattr(rollout, "_run_job", run_and_die_once)
+    for step in (20, 40):
+        evaluate(run, step=step, episodes=2, workers=count, show=False)
+    assert (run.path / "eval.csv").read_bytes() == (evaluated.path / "eval.csv").read_bytes()
+    assert (tmp_path / "happened").exists() == (count == 5)
+
+
+def test_an_environment_that_raises_is_told_with_where(
+    whole: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stumble(slot: Any, action: Any, step: Any = rollout.Slot.step) -> Any:
+        if (slot.episode.goal, slot.episode.number, slot.length) == (4, 1, 2):
+            raise ValueError("stumbled")
+        return step(slot, action)
+
+    run = Run(shutil.copytree(whole.path, tmp_path / "run"))
+    monkeypatch.setattr(rollout.Slot, "step", stumble)
+    monkeypatch.setattr(rollout, "spread", lambda function, jobs, *_, **__: enumerate(map(function, jobs)))
+    said = f"^{MINI}, task4, episode 1: the environment raised ValueError: stumbled$"
+    with pytest.raises(EpisodeError, match=said):
+        evaluate(run, episodes=2, show=False)
+    evaluate(run, episodes=1, show=False)  # episode 0 is not the one
+    assert len(run.evaluations()) == 10
+
+
+def test_nobody_takes_back_what_another_process_added(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    row = {"algorithm": "bc", "task": MINI, "step": 1, "goal": "task1", "episodes": 1, "successes": 1}
+
+    def add(first: int) -> None:
+        for seed in range(first, first + 10):
+            run.add_evaluations([{**row, "seed": seed}])
+
+    threads = [threading.Thread(target=add, args=(first,)) for first in (0, 10, 20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [each["seed"] for each in run.evaluations()] == list(range(30))
+    assert [path.name for path in tmp_path.iterdir()] == ["eval.csv"]
+
+
+def test_evaluating_while_training(train: Train, evaluated: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    run = train(evaluate_during=2, workers=1)
+    assert (run.path / "eval.csv").read_bytes() == (evaluated.path / "eval.csv").read_bytes()
+    assert "step 20: success" in capsys.readouterr().err
+    # What an interrupted run had not evaluated is evaluated when it goes on, and nothing else.
+    kept = [row for row in run.evaluations() if row["step"] == 20]
+    (run.path / "eval.csv").unlink()
+    run.add_evaluations(kept)
+    train(evaluate_during=2, workers=1)
+    assert (run.path / "eval.csv").read_bytes() == (evaluated.path / "eval.csv").read_bytes()
+    told = capsys.readouterr().err
+    assert "step 40: success" in told
+    assert "step 20: success" not in told
+
+
+def test_an_evaluation_that_fails_does_not_stop_training(
+    train: Train, whole: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: Any, **__: Any) -> Iterator[Any]:
+        raise EpisodeError("stumbled")
+
+    monkeypatch.setattr(evaluation, "roll_out", fail)
+    with pytest.raises(RunError, match="training is complete, but an evaluation failed: stumbled"):
+        train(evaluate_during=2)
+    assert "the evaluation of step 20 failed; training goes on (stumbled)" in capsys.readouterr().err
+    assert_same(train(), whole)
+
+
+def test_an_evaluation_ends_with_its_run(whole: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(shutil.copytree(whole.path, tmp_path / "run"))
+    monkeypatch.setattr(rollout, "_run_job", lambda _: time.sleep(600))
+    began = time.monotonic()
+    with EvaluationDuring(run, 2, 1) as during:
+        during.add([20])
+        time.sleep(0.5)
+        assert not during.finish(SimpleNamespace(asked=signal.SIGTERM))  # pyright: ignore[reportArgumentType]
+    assert time.monotonic() - began < 60
+    assert run.evaluations() == []
+
+
+# --- real processes, killed at random moments ---
+
+
+def test_killed_at_random_moments() -> None:
+    """Three times each; benchmarks/faults.py does it more often, and has all other faults."""
+    flags = ["--kinds", "kill", "terminate", "--faults", "6", "--steps", "3000", "--episodes", "0"]
+    done = subprocess.run([sys.executable, "benchmarks/faults.py", *flags], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "every run ended as the undisturbed one" in " ".join(done.stdout.split())
