@@ -40,9 +40,21 @@ def _keep_name(folder: Path) -> None:
 
 
 def remove_partial(folder: Path) -> None:
-    """What processes that were killed left half-written, here and below. Only for who holds the folder's lock."""
+    """What processes that are no more left half-written, here and below."""
     for path in folder.rglob(f"*{PARTIAL}"):
-        path.unlink(missing_ok=True)
+        writer = path.name.removesuffix(PARTIAL).rpartition(".")[2]
+        if not (writer.isdigit() and _runs(int(writer))):
+            path.unlink(missing_ok=True)
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return process != os.getpid()  # this one writes nothing yet; its number may have been another's before
 
 
 def read_note(path: Path) -> dict[str, Any]:

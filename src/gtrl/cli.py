@@ -315,6 +315,8 @@ def train_command(args: Sequence[str]) -> None:
         """The method's own fields, with its defaults for the task."""
 
     chosen = tyro.cli(Train, args=list(args[1:]), prog=f"gtrl train {kind.name}", description=kind.__doc__)
+    if chosen.eval_during and chosen.eval_episodes < 1:
+        raise ConfigError(f"--eval-episodes is {chosen.eval_episodes} and must be at least 1.")
     path = chosen.data or (cached_file(task) if task else None)
     if path is None:
         raise DataError("say what to train on: --task TASK, --data FILE, or both.")

@@ -5,6 +5,7 @@ memory is taken for it, no single read is longer than PIECE, and nothing is ever
 """
 
 import ast
+import errno
 import io
 import math
 import os
@@ -31,8 +32,16 @@ ENCRYPTED = 1
 LOCAL_HEADER = 30  # bytes before an array's name; the lengths of the name and of what follows it come last
 
 
+# The disk's fault, or the machine's: the file may be as good as ever.
+NOT_THE_FILE = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EACCES, errno.EPERM, errno.ENOMEM, errno.ENODEV}
+
+
 class _BadFileError(Exception):
     """What is wrong with a file, as a clause."""
+
+
+class _TooLargeError(MemoryError):
+    """A file that this machine cannot hold, as a clause."""
 
 
 @contextmanager
@@ -42,6 +51,10 @@ def _told_as(clause: str) -> Iterator[None]:
         yield
     except (_BadFileError, MemoryError):
         raise
+    except OSError as cause:
+        if cause.errno in NOT_THE_FILE:
+            raise
+        raise _BadFileError(clause) from cause
     except Exception as cause:  # a damaged file makes zipfile, zlib and NumPy fail in a dozen ways
         raise _BadFileError(clause) from cause
 
@@ -154,7 +167,7 @@ def _opened(path: Path, error: type[GtrlError], keys: tuple[str, ...] | None) ->
             wanted = {name: member for name, member in members.items() if keys is None or name in keys}
             _check_sizes(os.fstat(file.fileno()).st_size, wanted)
             yield wanted
-    except _BadFileError as cause:
+    except (_BadFileError, _TooLargeError) as cause:
         raise error(f"{path} is not a readable npz file; {cause}.") from cause
     except MemoryError as cause:
         raise error(f"{path} is too large for the memory that is left.") from cause
@@ -191,7 +204,7 @@ def _check_sizes(size: int, members: Mapping[str, _Member]) -> None:
         told = f"it is {size:,} bytes long and claims to unpack to {unpacked:,}"
         raise _BadFileError(f"{told}: if it is meant to, save it without compression (np.savez)")
     if unpacked > _memory():
-        raise _BadFileError(f"its arrays are {unpacked / 2**30:,.1f} GiB, more than the memory of this machine")
+        raise _TooLargeError(f"its arrays are {unpacked / 2**30:,.1f} GiB, more than the memory of this machine")
 
 
 def _memory() -> float:

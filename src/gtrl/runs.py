@@ -12,6 +12,7 @@ from typing import Any
 from gtrl.atomic import in_turn, write_text
 from gtrl.errors import RunError
 
+SHOWS_LAST_STEP = ("rollouts.npz", "values.npz", "trajectories.png", "rollouts.mp4", "rollouts.gif")
 EVAL_COLUMNS = ("algorithm", "task", "seed", "step", "goal", "episodes", "successes")
 
 
@@ -73,22 +74,31 @@ class Run:
     @property
     def policy_steps(self) -> list[int]:
         """The steps at which policies were written, in order; all seeds are there."""
+        steps = self.written_steps()
+        if not steps:
+            raise RunError(f"{self.path} holds no policy yet: train to a checkpoint first.")
+        return steps
+
+    def written_steps(self) -> list[int]:
+        """The same, and no complaint where there are none."""
         files = [f"seed-{seed}.npz" for seed in self.seeds]
         folders = [folder for folder in self._policy_folders() if all((folder / file).exists() for file in files)]
-        if not folders:
-            raise RunError(f"{self.path} holds no policy yet: train to a checkpoint first.")
         return sorted(map(_step_of, folders))
 
     def _policy_folders(self) -> list[Path]:
         return list((self.path / "policies").glob("step-*"))
 
     def forget_after(self, step: int) -> None:
-        """Policies of later steps and their evaluations."""
+        """Policies of later steps, their evaluations and what evaluation made of them."""
         for folder in self._policy_folders():
             if _step_of(folder) > step:
                 shutil.rmtree(folder)
         with self._evaluating():
-            self._save_evaluations(row for row in self.evaluations() if row["step"] <= step)
+            rows = self.evaluations()
+            if any(row["step"] > step for row in rows):
+                self._save_evaluations(row for row in rows if row["step"] <= step)
+                for name in SHOWS_LAST_STEP:
+                    (self.path / name).unlink(missing_ok=True)
 
     def metrics(self) -> Iterator[dict[str, Any]]:
         """The rows of `metrics.jsonl`: one for each seed at each logged step."""

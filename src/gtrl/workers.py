@@ -65,7 +65,7 @@ def spread(
     another. `nice` is the workers' own; `cancelled` ends the iteration early, with `WorkerError`.
     """
     left = dict(enumerate(jobs))
-    patience, in_vain = Patience(), 0
+    patience, in_vain = Patience(1 + nice), 0
     while left:
         try:
             for index, result in _spread(function, dict(left), workers, nice, cancelled, patience):
@@ -125,9 +125,13 @@ def _spread(
 
 
 class Patience:
-    """How long to wait for the next result: many times as long as one ever took, and never just a moment."""
+    """How long to wait for the next result: many times as long as one ever took, and never just a moment.
 
-    def __init__(self) -> None:
+    `times` as long for workers that are nice to others.
+    """
+
+    def __init__(self, times: float = 1) -> None:
+        self.times = times
         self.last = self.longest = 0.0
 
     def begin(self) -> None:
@@ -135,7 +139,7 @@ class Patience:
 
     @property
     def seconds(self) -> float:
-        return max(PATIENCE, TIMES * self.longest) if self.longest else FIRST_PATIENCE
+        return self.times * (max(PATIENCE, TIMES * self.longest) if self.longest else FIRST_PATIENCE)
 
     def lasts(self, done: bool) -> bool:
         waited = time.monotonic() - self.last

@@ -27,6 +27,7 @@ def evaluate(
     workers: int | None = None,
     base_seed: int = 0,
     show: bool = True,
+    maps: bool = True,
     nice: int = 0,
     cancelled: threading.Event | None = None,
 ) -> list[Row]:
@@ -34,8 +35,8 @@ def evaluate(
 
     Of a run: the policies at `step`, or else at the steps that count for its score (800K, 900K, 1M where
     they are there, and the last). Its directory gets `eval.csv`, a policy's rows as soon as it has played, and, for
-    mazes, `rollouts.npz` and `values.npz`. Episode k of a goal starts the same for every policy. For work in the
-    background, `nice` is that of the processes and `cancelled` ends it.
+    mazes, `rollouts.npz` and (unless `maps` is off) `values.npz`. Episode k of a goal starts the same for every policy.
+    For work in the background, `nice` is that of the processes and `cancelled` ends it.
     """
     if episodes < 1:
         raise ConfigError(f"episodes is {episodes} and must be at least 1.")
@@ -62,11 +63,12 @@ def evaluate(
         last = headers[-1]["step"]
         played = {h["seed"]: o for h, o in zip(headers, outcomes, strict=True) if h["step"] == last}
         _write_rollouts(run, last, played)
-        _write_values(run, task, last)
+        if maps:
+            write_maps(run, task, last)
     return [row for header, played in zip(headers, outcomes, strict=True) for row in _rows(header, task, played)]
 
 
-def _write_values(run: Run, task: Task, step: int) -> None:
+def write_maps(run: Run, task: Task, step: int) -> None:
     """`values.npz`; a run may have been copied without its checkpoints, and one may be damaged."""
     if not checkpoint_path(run.checkpoints, step).exists():
         return

@@ -175,11 +175,12 @@ def roll_out(
 ) -> Iterator[tuple[int, Outcome]]:
     """(index of the policy, outcome) for five goals times `episodes` episodes of every policy."""
     todo = [Episode(goal, number) for number in range(episodes) for goal in range(1, GOALS_PER_TASK + 1)]
-    # Several jobs a worker, so that none idles at the end, but enough episodes in each to fill its batch.
+    # Several jobs a worker, so that none idles at the end, but enough episodes in each to fill its batch; and none so
+    # long that who waits for it could take the worker to hang.
     workers = workers or default_workers()
     wanted = -(-4 * workers // len(policies))
     share = len(policies) * len(todo) // workers
-    size = min(len(todo), max(ROWS, -(-len(todo) // wanted)))
+    size = min(len(todo), max(ROWS, min(2 * ROWS, -(-len(todo) // wanted))))
     jobs = [
         Job(str(path), task, tuple(todo[start : start + size]), base_seed, record, share)
         for path in policies

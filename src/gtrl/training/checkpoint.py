@@ -72,7 +72,7 @@ def newest(folder: Path, like: Any) -> tuple[int, Any]:
         except DamagedError as error:
             path = checkpoint_path(folder, step)
             os.replace(path, path.with_name(f"{path.name}.damaged"))
-            console.warn(f"{error} It is put aside as {path.name}.damaged; going back to the checkpoint before.")
+            console.warn(f"{error} It is put aside as {path.name}.damaged.")
     return 0, None
 
 

@@ -2,8 +2,9 @@
 
 import json
 import os
+import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -11,7 +12,7 @@ import numpy as np
 from rich.progress import Progress
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # pyright: ignore[reportAttributeAccessIssue]
 from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
-from tensorboard.summary.writer.event_file_writer import EventFileWriter
+from tensorboard.summary.writer.record_writer import RecordWriter
 
 from gtrl import console
 from gtrl.atomic import write_text
@@ -28,17 +29,27 @@ class Log:
     """
 
     def __init__(
-        self, folder: Path, seeds: Sequence[int], start: int, steps: int, title: str, show: bool, began: float
+        self,
+        folder: Path,
+        seeds: Sequence[int],
+        start: int,
+        steps: int,
+        log_every: int,
+        title: str,
+        show: bool,
+        began: float,
     ) -> None:
         self.seeds = seeds
         self.command_began = began
-        self.metrics = _continued(folder / "metrics.jsonl", start)
-        self.timing = _continued(folder / "timing.jsonl", start)
-        self.warnings = _continued(folder / "warnings.jsonl", start)
+        # A run that was shorter before has a last line where a longer one has none.
+        logged = lambda step: step <= start and (step % log_every == 0 or step == steps)  # noqa: E731
+        self.metrics = _continued(folder / "metrics.jsonl", logged)
+        self.warnings = _continued(folder / "warnings.jsonl", logged)
+        self.timing = _continued(folder / "timing.jsonl", lambda step: step <= start)
         self.warned = {(row["seed"], row["kind"]) for row in rows_of(folder / "warnings.jsonl")}
-        self.events = EventFileWriter(str(folder))
+        self.events = Events(folder)
         if start:  # TensorBoard forgets what it read of later steps
-            self.events.add_event(Event(step=start + 1, session_log=SessionLog(status=SessionLog.START)))
+            self.events.add(Event(step=start + 1, session_log=SessionLog(status=SessionLog.START)))
         self.progress: Progress = console.progress_bar(show)
         self.bar = self.progress.add_task(title, total=steps, completed=start, note="")
         self.losses = ""
@@ -97,7 +108,26 @@ class Log:
             os.fsync(file.fileno())
 
     def _event(self, step: int, values: list[Any]) -> None:
-        self.events.add_event(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
+        self.events.add(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
+
+
+class Events:
+    """A TensorBoard file. Its own writer works in a thread, which tells of a full disk in ways of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
+        self.file = (folder / name).open("wb")
+        self.records = RecordWriter(self.file)
+        self.add(Event(wall_time=time.time(), file_version="brain.Event:2"))
+
+    def add(self, event: Any) -> None:
+        self.records.write(event.SerializeToString())
+
+    def flush(self) -> None:
+        self.file.flush()
+
+    def close(self) -> None:
+        self.file.close()
 
 
 def _write(file: TextIO, row: dict[str, Any]) -> None:
@@ -116,8 +146,8 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
         raise RunError(f"{path} holds a line that is no JSON ({error}); mend or remove it.") from error
 
 
-def _continued(path: Path, start: int) -> TextIO:
-    """Open to append, without what was written after step `start`."""
-    kept = [json.dumps(row) + "\n" for row in rows_of(path) if row["step"] <= start]
+def _continued(path: Path, stays: Callable[[int], bool]) -> TextIO:
+    """Open to append to the rows of those steps that stay."""
+    kept = [json.dumps(row) + "\n" for row in rows_of(path) if stays(row["step"])]
     write_text(path, "".join(kept))
     return path.open("a")

@@ -2,6 +2,8 @@
 
 import contextlib
 import dataclasses
+import errno
+import hashlib
 import importlib.metadata
 import json
 import platform
@@ -17,7 +19,7 @@ import jax
 
 from gtrl import __version__, console
 from gtrl.algorithms import Algorithm, find_algorithm, make
-from gtrl.atomic import locked, remove_partial, write_text
+from gtrl.atomic import PARTIAL, locked, remove_partial, write_text
 from gtrl.data.dataset import Data
 from gtrl.data.rotation import Rotation
 from gtrl.errors import ConfigError, RunError
@@ -51,7 +53,7 @@ def describe(algorithm: Algorithm, training: loop.Training, data: Data, seeds: S
         "data": {
             "source": data.source,
             "origin": data.origin,
-            "digest": data.digest,
+            "digest": data.digest or _digest(data),
             "shards": max(1, len(data.shards)),
             **data.counts,
             **data.train.spec._asdict(),
@@ -63,6 +65,14 @@ def describe(algorithm: Algorithm, training: loop.Training, data: Data, seeds: S
         "device": str(jax.devices()[0].device_kind),
         "devices": jax.local_device_count(),
     }
+
+
+def _digest(data: Data) -> str:
+    """Of arrays that came from no file."""
+    found = hashlib.sha256()
+    for leaf in jax.tree.leaves((data.train, data.validation)):
+        found.update(jax.device_get(leaf).tobytes())
+    return found.hexdigest()
 
 
 def algorithm_of(run: Run) -> Algorithm:
@@ -116,7 +126,7 @@ def _begin(
     Writes the config, or checks it against the one that is there.
     """
     if not run.exists:
-        if any(path.name != LOCK for path in run.path.iterdir()):
+        if any(path.name != LOCK and path.suffix != PARTIAL for path in run.path.iterdir()):
             raise RunError(f"{run.path} is not empty and not a run directory; choose another --out.")
         run.save_config(config)
         return 0, None
@@ -131,13 +141,17 @@ def _begin(
         how = "" if another else ", or --accept-changes to go on all the same"
         raise RunError(f"{run.path} holds another run: {', '.join(told[:4])}{more}; choose another --out{how}.")
     start, states = checkpoint.newest(run.checkpoints, like)
+    if start == 0 and run.written_steps() and not list(run.checkpoints.glob("*.damaged")):
+        raise RunError(f"{run.path} has policies but no checkpoint to go on from; choose another --out.")
     if start > config["training"]["steps"]:
         told = f"{run.path} was trained for {start} steps already"
         raise RunError(f"{told}; --steps {config['training']['steps']} is fewer.")
     history = old.get("changes", [])
-    if changed:
+    if changed or any(change["step"] > start for change in history):
         run.forget_after(start)  # made by what was changed; they will be made again
+    if changed:
         history = [*history, {"step": start, "changed": changed}]
+    console.warn(f"going on with {run.path} from step {start:,}")
     run.save_config(config | ({"changes": history} if history else {}))
     return start, states
 
@@ -170,13 +184,16 @@ def train(
     first step took to come; by default now.
     """
     began = time.perf_counter() if began is None else began
-    programs.keep()
     steering = {field.name for field in dataclasses.fields(loop.Training)}
     training = dataclasses.replace(training or loop.Training(), **{k: fields.pop(k) for k in steering & set(fields)})
     algorithm = _method(algorithm, data, fields)
     seeds = list(seeds)
     if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0 or max(seeds) >= 2**32:
         raise ConfigError(f"seeds are {seeds} and must be different numbers from 0 to 2^32 - 1, at least one.")
+    if resume and out is None:
+        raise ConfigError("say which run to go on with: --resume needs --out.")
+    if evaluate_during < 0 or (workers is not None and workers < 1):
+        raise ConfigError(f"episodes ({evaluate_during}) and workers ({workers}) of an evaluation must be positive.")
     if evaluate_during and data.task is None:
         raise ConfigError("there is no environment to evaluate in: the data has no task.")
     run = Run(Path(out).expanduser() if out else default_path(data.task, algorithm))
@@ -186,7 +203,9 @@ def train(
         keys = loop.seed_keys(seeds)
         fresh = partial(loop.init, algorithm, training.update, data.train.spec, keys, data.train)
         start, states = _begin(run, config, jax.eval_shape(fresh), resume, accept_changes)
-        states = fresh() if states is None else states
+        lend_programs = programs.keep(run.path, config)
+        beginning = [fresh() if states is None else states]  # to be given away: nothing here keeps it, or the data
+        del fresh, states
         remove_partial(run.path)
         (run.path / REPORT).unlink(missing_ok=True)
         rotation = Rotation(data, training.shard_steps)
@@ -196,10 +215,10 @@ def train(
             Stop(console.warn) as stop,
             contextlib.closing(rotation),
             EvaluationDuring(run, evaluate_during, workers) as evaluation,
-            Log(run.path, seeds, start, training.steps, algorithm.title, show, began) as log,
+            Log(run.path, seeds, start, training.steps, training.log_every, algorithm.title, show, began) as log,
             checkpoint.Writer(run.checkpoints, training.for_good, training.keep) as writer,
         ):
-            evaluation.add(step for step in training.checkpoint_steps if step <= start)
+            evaluation.add(step for step in run.written_steps() if step in training.checkpoint_steps and step <= start)
             saved = time.monotonic()
 
             def on_step(step: int) -> bool:
@@ -211,6 +230,7 @@ def train(
                 held_out = loop.validate(*look, data.validation) if data.validation else {}
                 values = loop.values(*look, data.train)
                 log.logged(step, *jax.device_get((metrics | values, held_out)))
+                lend_programs()
 
             def on_checkpoint(step: int, states: loop.State) -> None:
                 nonlocal saved
@@ -226,20 +246,23 @@ def train(
 
             try:
                 loop.fit(
-                    algorithm, training, states, keys, rotation,
+                    algorithm, training, beginning.pop(), keys, rotation,
                     on_step=on_step, on_log=on_log, on_checkpoint=on_checkpoint, chunk=chunk,
                 )  # fmt: skip
                 writer.wait()
-                if not evaluation.finish(stop):
-                    _end(stop, "training is complete; --resume evaluates what is left")
+                if not evaluation.finish(stop) or stop.asked:
+                    _end(stop, "training is complete; --resume evaluates what may be left")
             except _Stopped as at:
                 _end(stop, f"the checkpoint of step {at.step:,} is saved; --resume goes on from there")
             except UnsoundError as error:
+                with contextlib.suppress(OSError):
+                    writer.wait()
                 _report(run, seeds, error)
     return run
 
 
 LOCK = "lock"
+DISK_TROUBLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM}
 REPORT = "stopped.json"  # what was seen when a number was no longer finite
 
 
@@ -261,6 +284,8 @@ def _disk_trouble_told(run: Run) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.errno not in DISK_TROUBLE:
+            raise
         raise RunError(f"{run.path} cannot be written ({error.strerror or error}); {_good(run)}.") from error
 
 
@@ -274,7 +299,8 @@ def _good(run: Run) -> str:
 def _report(run: Run, seeds: Sequence[int], error: UnsoundError) -> None:
     """Write what was seen, and raise it as a sentence."""
     seen = {str(seeds[position]): what for position, what in error.seeds.items()}
-    last = [row for row in run.metrics() if row["step"] == max(row["step"] for row in run.metrics())]
+    rows = list(run.metrics())
+    last = [row for row in rows if row["step"] == rows[-1]["step"]]
     done = checkpoint.steps(run.checkpoints)
     report = {"step": error.step, "seeds": seen, "checkpoint": done[-1] if done else None, "last_logged": last}
     write_text(run.path / REPORT, json.dumps(report, indent=2) + "\n")

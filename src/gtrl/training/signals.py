@@ -1,15 +1,16 @@
 """SIGINT and SIGTERM ask a run to save and end; a second SIGINT ends it at once."""
 
-import contextlib
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 ASKING = (signal.SIGINT, signal.SIGTERM)
+IN_NOTEBOOK = "ipykernel" in sys.modules
 
 
 class Stop:
@@ -31,7 +32,7 @@ class Stop:
         there.setblocking(False)
         self.there = there
         self.wakeup = signal.set_wakeup_fd(there.fileno(), warn_on_full_buffer=False)
-        self.before = {number: signal.signal(number, _heard) for number in ASKING}
+        self.before = {number: signal.signal(number, self._heard) for number in ASKING}
         self.thread = threading.Thread(target=self._listen, daemon=True)
         self.thread.start()
         return self
@@ -40,7 +41,7 @@ class Stop:
         if not self.before:
             return
         for number, handler in self.before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
         signal.set_wakeup_fd(self.wakeup)
         self.there.close()  # ends the thread
         self.thread.join()
@@ -50,13 +51,19 @@ class Stop:
         while number := self.here.recv(1):
             if number[0] not in ASKING:
                 continue
-            if self.asked and number[0] == signal.SIGINT:
+            if self.asked and number[0] == signal.SIGINT and not IN_NOTEBOOK:
+                if os.isatty(2):
+                    os.write(2, b"\x1b[?25h")  # a progress bar hides the cursor
                 os._exit(128 + signal.SIGINT)
             if self.asked is None:
                 self.asked = signal.Signals(number[0])
-                with contextlib.suppress(Exception):  # telling is not worth a run
-                    self.tell("saving a checkpoint; Ctrl-C once more ends it at once, without")
+                told = "ending, with a checkpoint; Ctrl-C once more ends it at once, without"
+                threading.Thread(target=self.tell, args=(told,), daemon=True).start()  # a full pipe may block it
 
+    def _heard(self, number: int, _: FrameType | None) -> None:
+        """In place of the default, which would raise or end the process. The thread does the rest.
 
-def _heard(number: int, frame: FrameType | None) -> None:
-    """In place of the default, which would raise or end the process. The thread does the rest."""
+        But a notebook must not end with the run: there the second one is an ordinary interruption.
+        """
+        if IN_NOTEBOOK and self.asked and number == signal.SIGINT:
+            raise KeyboardInterrupt

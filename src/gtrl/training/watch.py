@@ -23,8 +23,10 @@ class UnsoundError(Exception):
 
     def told(self, seeds: Sequence[int]) -> str:
         """A clause."""
+        if not self.seeds:
+            return f"a number was not finite at step {self.step:,}, though it is when that is computed again"
         position, seen = next(iter(self.seeds.items()))
-        wrong = seen["metrics_not_finite"] or [f"a parameter of {name}" for name in seen["parameters_not_finite"]]
+        wrong = seen["metrics_not_finite"] or [f"a number of {name}" for name in seen["state_not_finite"]]
         others = [seeds[other] for other in list(self.seeds)[1:]]
         also = f" (and of {', '.join(map(str, others))})" if others else ""
         return f"{' and '.join(wrong[:2])} of seed {seeds[position]}{also} was no finite number at step {self.step:,}"
@@ -46,7 +48,7 @@ def unsound(step: int, count: int, advance: Callable[[int], list[Any]]) -> Unsou
 
     `advance(k)` trains k of them anew. What is once not finite stays so, in the sums of the metrics if nowhere else.
     """
-    bad = 1 + bisect_left(range(1, count + 1), True, key=lambda k: not sound(advance(k)))
+    bad = 1 + bisect_left(range(1, count), True, key=lambda k: not sound(advance(k)))
     seeds: dict[int, dict[str, Any]] = {}
     first = 0
     for before, after in zip(advance(bad - 1), advance(bad), strict=True):
@@ -59,22 +61,22 @@ def unsound(step: int, count: int, advance: Callable[[int], list[Any]]) -> Unsou
 def _seen(before: Any, after: Any, k: int) -> dict[str, Any]:
     """Of one seed: the step's own metrics, what was not finite after it, how large parameters were before."""
     metrics = {name: float(total[k] - before.sums[name][k]) for name, total in after.sums.items()}
-    largest = _largest(after.nets, k)
+    largest = _largest(after, k)
     return {
         "metrics": {name: value if math.isfinite(value) else str(value) for name, value in metrics.items()},
         "metrics_not_finite": sorted(name for name, value in metrics.items() if not math.isfinite(value)),
-        "parameters_not_finite": sorted(name for name, value in largest.items() if not math.isfinite(value)),
-        "largest_parameter_before": _largest(before.nets, k),
+        "state_not_finite": sorted(name for name, value in largest.items() if not math.isfinite(value)),
+        "largest_before": _largest(before, k),
     }
 
 
-def _largest(nets: Any, k: int) -> dict[str, float]:
-    """The magnitude of the largest parameter of each network, of one seed; not finite where one is not."""
+def _largest(state: Any, k: int) -> dict[str, float]:
+    """The largest magnitude in each part of a seed's state (nets.critic, target, ...); not finite where one is not."""
     largest: dict[str, float] = {}
-    for path, leaf in jax.tree_util.tree_leaves_with_path(nets):
-        name = jax.tree_util.keystr(path[:1]).strip(".[]'")
-        values = np.abs(np.asarray(leaf[k]))
-        largest[name] = float(np.max([largest.get(name, 0.0), *values.ravel()]))
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state._replace(sums={})):
+        depth = 2 if path[0] == jax.tree_util.GetAttrKey("nets") else 1
+        name = jax.tree_util.keystr(path[:depth]).replace("['", ".").replace("']", "").strip(".")
+        largest[name] = float(np.maximum(largest.get(name, 0.0), np.abs(np.asarray(leaf[k])).max(initial=0)))
     return largest
 
 
@@ -84,7 +86,7 @@ def doubts(row: dict[str, float]) -> dict[str, str]:
         return {}
     least, greatest, spread = (row[f"value/{name}"] for name in ("least", "greatest", "spread"))
     told = {}
-    if least < -OUTSIDE or greatest > 1 + OUTSIDE:
+    if not (least >= -OUTSIDE and greatest <= 1 + OUTSIDE):  # so are numbers that are none
         told["outside"] = f"values leave [0, 1]: they lie between {least:.3g} and {greatest:.3g}"
     if spread < COLLAPSED:
         told["collapsed"] = f"values have collapsed: all lie between {least:.3g} and {greatest:.3g}"
