@@ -36,7 +36,6 @@ from gtrl.data.collect.files import collect
 from gtrl.runs import Run
 
 TASK, METHOD = "pointmaze-mini-navigate", "gtrl"
-LIVES = 1.0  # seconds that a run trains for, at most, between two faults
 # In place of the command line, where a fault has to be planted in it.
 PLANTED = """import sys
 from gtrl import cli, workers
@@ -72,8 +71,9 @@ def check(right: bool, told: str) -> None:
 class Campaign:
     """A run, the one it has to equal in the end, and what was done to it."""
 
-    def __init__(self, scratch: Path, steps: int, episodes: int, seed: int) -> None:
-        self.scratch, self.steps, self.episodes, self.random = scratch, steps, episodes, random.Random(seed)
+    def __init__(self, scratch: Path, steps: int, episodes: int, life: float, seed: int) -> None:
+        self.scratch, self.steps, self.episodes, self.life = scratch, steps, episodes, life
+        self.random = random.Random(seed)
         self.protocol = [steps // 5, 2 * steps // 5, steps]
         self.environment = os.environ | {
             "JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "true",
@@ -127,7 +127,7 @@ class Campaign:
             self.wait(process, self.random.uniform(0, 4))
             return process
         self.until(process, lambda: self.trains_since(self.began))
-        self.wait(process, self.random.uniform(0, LIVES))
+        self.wait(process, self.random.uniform(0, self.life))
         return process
 
     def trains_since(self, began: float) -> bool:
@@ -273,7 +273,7 @@ class Campaign:
         process = self.start(*self.command(self.run))
         begun = lambda: self.log.exists() and ("put aside" in self.log.read_text() or not stale.exists())  # noqa: E731
         self.until(process, begun)
-        self.wait(process, self.random.uniform(0, LIVES))
+        self.wait(process, self.random.uniform(0, self.life))
         self.stop(process)
 
     def disk_full(self) -> None:
@@ -390,7 +390,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS)
     parser.add_argument("--faults", type=int, default=200)
-    parser.add_argument("--steps", type=int, default=20_000, help="of the run")
+    parser.add_argument("--steps", type=int, default=50_000, help="of the run")
+    parser.add_argument("--life", type=float, default=3.0, help="seconds that a run trains between two faults, at most")
     parser.add_argument("--episodes", type=int, default=2, help="of an evaluation, for each goal; 0: none")
     parser.add_argument("--round", type=int, default=20, help="faults that one run meets before it may end")
     parser.add_argument("--seed", type=int, default=0)
@@ -401,7 +402,7 @@ def main() -> int:
     kinds = [kind for _ in range(-(-args.faults // len(args.kinds))) for kind in args.kinds][: args.faults]
     order.shuffle(kinds)
     with tempfile.TemporaryDirectory() as folder, console.bar("faults", len(kinds), "faults") as bar:
-        campaign = Campaign(Path(folder), args.steps, args.episodes, args.seed)
+        campaign = Campaign(Path(folder), args.steps, args.episodes, args.life, args.seed)
         kind = "undisturbed"
         try:
             for number, kind in enumerate(kinds, 1):
