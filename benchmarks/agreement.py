@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from gtrl import bench, console, speed
+from gtrl.data.dataset import Dataset
 from gtrl.networks import Spec
 from gtrl.training import loop
 
@@ -37,7 +38,7 @@ def distance(x: object, reference: object) -> float:
     return float(norm(jax.tree.map(jnp.subtract, x, reference)) / norm(reference))
 
 
-def losses_and_gradients(case: bench.Case, data: object, batches: int, products: str) -> list[tuple]:
+def losses_and_gradients(case: bench.Case, data: Dataset, batches: int, products: str) -> list[tuple]:
     """Of a method on random batches, the same for every case."""
     algorithm = case.algorithm
     nets = perturbed(algorithm.init(jax.random.key(0), case.spec), jax.random.key(1))
