@@ -20,7 +20,16 @@ os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"  # nothing is left in the h
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false"
 
 # The files that take longest go first, so that no worker is left alone with one at the end.
-LONGEST = ("learned_fixed_points", "known_answers", "methods", "training", "theory_told", "interruption", "demo")
+LONGEST = (
+    "survival",
+    "learned_fixed_points",
+    "known_answers",
+    "methods",
+    "training",
+    "theory_told",
+    "interruption",
+    "demo",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
