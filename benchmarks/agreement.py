@@ -15,9 +15,9 @@ import sys
 import jax
 import jax.numpy as jnp
 
-from gtrl import bench, console, speed
-from gtrl.data.dataset import Dataset
-from gtrl.networks import Spec
+from gtrl import bench, console
+from gtrl.data.dataset import Dataset, Spec
+from gtrl.nn import speed
 from gtrl.training import loop
 
 EXACT, TIMES = 1e-4, 2.0

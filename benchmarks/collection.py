@@ -19,9 +19,10 @@ import numpy as np
 from gtrl import console
 from gtrl.data.collect.files import collect
 from gtrl.data.collect.manipulation import PlayCollector
-from gtrl.data.collect.maze import POINT_NOISE, MazeMap, pick
-from gtrl.environments import make_environment
-from gtrl.tasks import find_task
+from gtrl.data.collect.maze import POINT_NOISE, pick
+from gtrl.envs.make import make_environment
+from gtrl.envs.maze import MazeMap
+from gtrl.tasks import ogbench_task
 from gtrl.workers import default_workers, spread
 
 MAZE = "pointmaze-teleport-navigate"
@@ -31,7 +32,7 @@ MANIPULATION = ("cube-single-play", "cube-double-play", "scene-play", "puzzle-3x
 def plain_episodes(job: tuple[int, int]) -> tuple[int, float]:
     """(steps, seconds) of a loop as one would write it first: everything anew at each step, one list a column."""
     seed, episodes = job
-    task = find_task(MAZE)
+    task = ogbench_task(MAZE)
     env = make_environment(task)
     maze = env.unwrapped
     cells, vertices = MazeMap(maze.maze_map).cells, MazeMap(maze.maze_map).vertices
@@ -68,7 +69,7 @@ def plain_rate(workers: int, episodes: int) -> float:
 
 def our_rate(workers: int, episodes: int | None) -> float:
     """Steps per second of `collect`, all counted: starting processes, both files, joining, compressing."""
-    task = find_task(MAZE)
+    task = ogbench_task(MAZE)
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
         path = collect(task, Path(folder, "data.npz"), episodes=episodes, workers=workers)
@@ -111,7 +112,7 @@ def manipulation(length: int, rounds: int) -> None:
     """
     rows = []
     for name in MANIPULATION:
-        collector = PlayCollector(replace(find_task(name), trajectory_length=length))
+        collector = PlayCollector(replace(ogbench_task(name), trajectory_length=length))
         ratios, rates = [], []
         for number in range(rounds):
             seed = np.random.SeedSequence(number)

@@ -20,16 +20,18 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from gtrl import console, mlp
-from gtrl.environments import make_environment
+from gtrl import console
+from gtrl.data.dataset import Spec
+from gtrl.envs.make import make_environment
 from gtrl.evaluation.evaluate import evaluate
-from gtrl.evaluation.policy import load_policy, save_policy
-from gtrl.networks import Spec, init_mlp
-from gtrl.tasks import GOALS_PER_TASK, Task, find_task
+from gtrl.io import mlp
+from gtrl.nn.networks import init_mlp
+from gtrl.runs.policy import load_policy, save_policy
+from gtrl.tasks import GOALS_PER_TASK, OGBenchTask, ogbench_task
 from gtrl.workers import default_workers
 
 
-def policy_file(folder: Path, task: Task) -> Path:
+def policy_file(folder: Path, task: OGBenchTask) -> Path:
     spec = Spec(task.observation_dim, task.action_dim, task.goal_dim)
     sizes = (spec.observation_dim + spec.goal_dim, 512, 512, 512, spec.action_dim)
     layers = [mlp.Layer(*layer) for layer in jax.device_get(init_mlp(jax.random.key(0), sizes, last_scale=0.01))]
@@ -39,7 +41,7 @@ def policy_file(folder: Path, task: Task) -> Path:
     return path
 
 
-def plain_loop(path: Path, task: Task, seconds: float) -> float:
+def plain_loop(path: Path, task: OGBenchTask, seconds: float) -> float:
     """Environment steps per second of the loop that others write, for about so long."""
     layers = load_policy(path).layers
     act = jax.jit(lambda layers, row: mlp.forward(layers, row[None], jax.numpy)[0].clip(-1, 1))
@@ -59,7 +61,7 @@ def plain_loop(path: Path, task: Task, seconds: float) -> float:
     raise AssertionError
 
 
-def ours(path: Path, task: Task, episodes: int, workers: int) -> tuple[float, Sequence[dict]]:
+def ours(path: Path, task: OGBenchTask, episodes: int, workers: int) -> tuple[float, Sequence[dict]]:
     """Environment steps per second of `evaluate`, processes' start included, and its rows."""
     began = time.perf_counter()
     rows = evaluate(path, episodes=episodes, workers=workers, show=False)
@@ -76,7 +78,7 @@ def main() -> int:
     args = parser.parse_args()
     table, same = [], True
     with tempfile.TemporaryDirectory() as folder:
-        for task in map(find_task, args.tasks):
+        for task in map(ogbench_task, args.tasks):
             path = policy_file(Path(folder), task)
             plain = plain_loop(path, task, args.seconds)
             rate, rows = ours(path, task, args.episodes, default_workers())

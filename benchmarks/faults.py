@@ -33,7 +33,7 @@ import numpy as np
 
 from gtrl import console
 from gtrl.data.collect.files import collect
-from gtrl.runs import Run
+from gtrl.runs.run import Run
 
 TASK, METHOD = "pointmaze-mini-navigate", "gtrl"
 # In place of the command line, where a fault has to be planted in it.
@@ -54,8 +54,8 @@ rollout._run_job = raising_job
 """
 SLOW_DISK = """
 import time
-from gtrl.training import checkpoint
-checkpoint.save = lambda *_: time.sleep(600)
+from gtrl.runs import checkpoints
+checkpoints.save = lambda *_: time.sleep(600)
 """
 
 

@@ -24,11 +24,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from gtrl import bench, speed
-from gtrl.data.dataset import load_dataset
-from gtrl.data.rotation import Rotation
-from gtrl.networks import Spec
-from gtrl.training import loop
+from gtrl import bench
+from gtrl.data.dataset import Spec, load_dataset
+from gtrl.data.shards import Rotation
+from gtrl.nn import speed
+from gtrl.training import config, driver, loop
 
 ANT, POINT = Spec(29, 8, 2), Spec(2, 2, 2)
 SHARD = 1_000_000  # transitions
@@ -72,7 +72,7 @@ def write_shards(folder: Path, count: int) -> None:
 def of_shards(folder: Path, steps: int, width: int) -> dict[str, float]:
     """Train over a folder of shards; milliseconds a step once the first shard's steps are done, and peak memory."""
     case = dataclasses.replace(base("float32", width), spec=POINT, batch_size=256)
-    training = loop.Training(steps=steps, batch_size=256, shard_steps=SHARD_STEPS, log_every=steps)
+    training = config.Training(steps=steps, batch_size=256, shard_steps=SHARD_STEPS, log_every=steps)
     data = load_dataset(folder)
     keys = loop.seed_keys(range(case.seeds))
     states = loop.init(case.algorithm, training.update, POINT, keys, data.train)
@@ -80,7 +80,7 @@ def of_shards(folder: Path, steps: int, width: int) -> dict[str, float]:
     rotation = Rotation(data, SHARD_STEPS)
     del data
     on_step = lambda step: moments.append((step, time.perf_counter()))  # noqa: E731
-    loop.fit(case.algorithm, training, states, keys, rotation, on_step=on_step, chunk=SHARD_STEPS)
+    driver.fit(case.algorithm, training, states, keys, rotation, on_step=on_step, chunk=SHARD_STEPS)
     rotation.close()
     (first, began), (last, ended) = moments[0], moments[-1]
     stats = jax.devices()[0].memory_stats() or {}

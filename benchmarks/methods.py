@@ -19,8 +19,8 @@ from pathlib import Path
 
 from gtrl import console
 from gtrl.algorithms import ALGORITHMS
-from gtrl.evaluation.evaluate import comparison
-from gtrl.runs import Run, shown
+from gtrl.report.tables import comparison
+from gtrl.runs.run import Run, shown
 
 TASK = "pointmaze-mini-navigate"
 SMALL = ["--hidden", "64", "64", "--batch-size", "128", "--learning-rate", "1e-3", "--target-rate", "0.02"]

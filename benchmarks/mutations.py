@@ -37,7 +37,7 @@ from numpy.random import Generator
 from gtrl import console
 from gtrl.data.dataset import ACTION_LIMIT, load_dataset
 from gtrl.errors import GtrlError
-from gtrl.npz import UNPACKED, join_npz
+from gtrl.io.npz import UNPACKED, join_npz
 
 SECONDS, BYTES = 5.0, 2**30
 TASK = "pointmaze-mini-navigate"

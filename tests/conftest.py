@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gtrl.runs import Run
+from gtrl.runs.run import Run
 
 MINI = "pointmaze-mini-navigate"
 

@@ -17,14 +17,14 @@ import numpy as np
 import pytest
 from test_data import MINI, arrays_of, is_one_sentence
 
-from gtrl import mlp, npz
 from gtrl.cli import main
-from gtrl.data.check import check_arrays, check_file
+from gtrl.data.checks import check_arrays, check_file
 from gtrl.data.collect.expert import Expert
 from gtrl.data.dataset import load_dataset
 from gtrl.errors import DataError, GtrlError, RunError
-from gtrl.evaluation.policy import load_policy, save_policy
-from gtrl.npz import join_npz, read_npz, shapes_in
+from gtrl.io import mlp, npz
+from gtrl.io.npz import join_npz, read_npz, shapes_in
+from gtrl.runs.policy import load_policy, save_policy
 from gtrl.tasks import TASKS
 
 Write = Callable[..., Path]

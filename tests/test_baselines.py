@@ -34,12 +34,12 @@ from test_objectives import (
     slope,
 )
 
-from gtrl import mlp
-from gtrl import objectives as o
 from gtrl.algorithms import ALGORITHMS, Algorithm, make
-from gtrl.data.goals import Batch
+from gtrl.algorithms import objectives as o
+from gtrl.data.sampling import Batch
 from gtrl.errors import ConfigError
-from gtrl.networks import ENSEMBLE, Quasimetric, interval_union
+from gtrl.io import mlp
+from gtrl.nn.networks import ENSEMBLE, Quasimetric, interval_union
 from gtrl.training.loop import draw
 
 BOTH = [(e, r) for e in range(ENSEMBLE) for r in range(ROWS)]  # members and rows

@@ -11,8 +11,8 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from gtrl import cli
-from gtrl.evaluation.policy import load_policy
-from gtrl.training import loop
+from gtrl.runs.policy import load_policy
+from gtrl.training import driver, loop
 
 MINI = "pointmaze-mini-navigate"
 # One compilation serves every real training here: the same method, sizes and number of seeds.
@@ -74,7 +74,7 @@ def bc_run(mini_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything around training as it is, but no step is taken."""
     monkeypatch.setattr(loop, "init", lambda *_: None)
-    monkeypatch.setattr(loop, "fit", lambda *_, **__: None)
+    monkeypatch.setattr(driver, "fit", lambda *_, **__: None)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

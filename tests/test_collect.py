@@ -12,21 +12,22 @@ from scipy.sparse.csgraph import shortest_path
 from gtrl import console
 from gtrl.data.collect import plan
 from gtrl.data.collect.files import collect
-from gtrl.data.collect.maze import POINT_NOISE, MazeCollector, MazeMap
+from gtrl.data.collect.maze import POINT_NOISE, MazeCollector
 from gtrl.data.collect.plan import Plan
-from gtrl.environments import make_environment
+from gtrl.envs.make import make_environment
+from gtrl.envs.maze import MazeMap
 from gtrl.errors import ConfigError, DataError
-from gtrl.tasks import find_task
+from gtrl.tasks import ogbench_task
 
 MINI = "pointmaze-mini-navigate"
-ROWS = find_task(MINI).trajectory_length + 1  # an episode: L transitions and the last state
+ROWS = ogbench_task(MINI).trajectory_length + 1  # an episode: L transitions and the last state
 MAZES = ("pointmaze-medium-navigate", "pointmaze-large-navigate", "pointmaze-teleport-navigate")
 
 
 @pytest.fixture(scope="module", params=MAZES)
 def maze(request: pytest.FixtureRequest) -> Any:
     """OGBench's maze, which has a shortest-path oracle of its own."""
-    return make_environment(find_task(request.param)).unwrapped
+    return make_environment(ogbench_task(request.param)).unwrapped
 
 
 def cells_of(maze: Any) -> list[tuple[int, int]]:
@@ -74,7 +75,7 @@ def test_stitch_goals_are_exactly_four_cells_away(maze: Any) -> None:
 
 
 def test_a_cell_without_a_way_out_is_its_own_stitch_goal() -> None:
-    maze = make_environment(find_task("pointmaze-teleport-stitch")).unwrapped
+    maze = make_environment(ogbench_task("pointmaze-teleport-stitch")).unwrapped
     assert MazeMap(maze.maze_map).at_distance((1, 7), 4) == [(1, 7)]
 
 
@@ -97,7 +98,7 @@ class Watched(MazeCollector):
 
 
 def test_stitch_walks_four_cells_and_stays() -> None:
-    walker = Watched(find_task("pointmaze-medium-stitch"))
+    walker = Watched(ogbench_task("pointmaze-medium-stitch"))
     between, cells = distances_of(walker.maze), cells_of(walker.maze)
     for seed in range(5):
         episode, seen = walker.watch(seed)
@@ -107,7 +108,7 @@ def test_stitch_walks_four_cells_and_stays() -> None:
 
 
 def test_navigate_draws_a_new_vertex_on_arrival() -> None:
-    walker = Watched(find_task("pointmaze-medium-navigate"))
+    walker = Watched(ogbench_task("pointmaze-medium-navigate"))
     goals = set()
     arrivals = 0
     for seed in range(4):
@@ -126,7 +127,7 @@ def test_navigate_draws_a_new_vertex_on_arrival() -> None:
 @pytest.fixture(scope="module")
 def walk() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Actions, the directions they were made of, and the way to OGBench's sub-goal, over a few episodes."""
-    walker = Watched(find_task("pointmaze-teleport-stitch"))
+    walker = Watched(ogbench_task("pointmaze-teleport-stitch"))
     episodes = [walker.watch(seed) for seed in range(10)]
     actions = np.concatenate([episode["actions"] for episode, _ in episodes])
     directions, ways = (np.array([row[k] for _, seen in episodes for row in seen]) for k in (2, 3))
@@ -155,7 +156,7 @@ def test_noise_has_standard_deviation_one_half(walk: tuple[np.ndarray, ...]) -> 
 
 def test_asking_twice_with_the_same_seed_gives_the_same_episode() -> None:
     """A `SeedSequence` counts what it has spawned; that must not matter."""
-    walker, seed = MazeCollector(find_task(MINI)), np.random.SeedSequence(3)
+    walker, seed = MazeCollector(ogbench_task(MINI)), np.random.SeedSequence(3)
     first, second = walker.episode(seed), walker.episode(seed)
     for key in first:
         np.testing.assert_array_equal(first[key], second[key])
@@ -180,7 +181,7 @@ def test_shape_of_a_file(mini_file: Path) -> None:
 
 def test_row_after_a_teleport_shows_the_entrance_and_the_exit() -> None:
     """OGBench moves the agent after the observation was taken: `observations` lag behind `qpos` for that one row."""
-    walker = MazeCollector(find_task("pointmaze-teleport-navigate"))
+    walker = MazeCollector(ogbench_task("pointmaze-teleport-navigate"))
     episodes = [walker.episode(np.random.SeedSequence(seed)) for seed in range(6)]
     observed = np.concatenate([episode["observations"] for episode in episodes])
     actual = np.concatenate([episode["qpos"] for episode in episodes])
@@ -222,7 +223,7 @@ def test_episodes_do_not_depend_on_how_many_are_collected(mini_file: Path, tmp_p
 
 @pytest.mark.parametrize(("episodes", "expected"), [(1000, 100), (5000, 500), (25, 2), (12, 1), (10, 1), (1, 1)])
 def test_a_tenth_for_validation(episodes: int, expected: int) -> None:
-    assert Plan(find_task(MINI), Path("a.npz"), episodes).held_out == expected
+    assert Plan(ogbench_task(MINI), Path("a.npz"), episodes).held_out == expected
 
 
 def test_progress_counts_every_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

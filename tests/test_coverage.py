@@ -12,13 +12,14 @@ from matplotlib.image import imread
 from scipy.stats import chisquare
 
 from gtrl.cli import main
-from gtrl.data.check import Fact, Report, check_file, task_of
+from gtrl.data.checks import Fact, Report, check_file, task_of
 from gtrl.data.collect.files import collect
 from gtrl.data.collect.maze import MazeCollector
-from gtrl.data.coverage import Maze, exits_taken, maze_of
-from gtrl.data.examine import examine
+from gtrl.data.coverage import exits_taken
 from gtrl.data.origin import validation_path
-from gtrl.tasks import find_task
+from gtrl.envs.maze import Maze, maze_of
+from gtrl.report.dataset import examine
+from gtrl.tasks import ogbench_task
 
 MINI, TELEPORT = "pointmaze-mini-navigate", "pointmaze-teleport-navigate"
 Write = Callable[..., Path]
@@ -29,7 +30,7 @@ def write(tmp_path: Path) -> Write:
     """Writes a file of a task's shape, a hundred rows in two episodes unless `terminals` say otherwise."""
 
     def write(name: str, qpos: Any, terminals: Any = None, **more: Any) -> Path:
-        task, rows = find_task(name), len(qpos)
+        task, rows = ogbench_task(name), len(qpos)
         last = np.isin(np.arange(rows), [rows // 2 - 1, rows - 1]) if terminals is None else terminals
         sizes = {"observations": task.observation_dim, "actions": task.action_dim}
         arrays = {key: np.zeros((rows, size), np.float32) for key, size in sizes.items()}
@@ -68,14 +69,14 @@ def test_exits_by_hand() -> None:
 @pytest.fixture(scope="module")
 def walks() -> dict[str, np.ndarray]:
     """Episodes of 400 steps in OGBench's teleport maze, about one teleport in two of them."""
-    walker = MazeCollector(dataclasses.replace(find_task(TELEPORT), trajectory_length=400))
+    walker = MazeCollector(dataclasses.replace(ogbench_task(TELEPORT), trajectory_length=400))
     episodes = [walker.episode(np.random.SeedSequence([9, index])) for index in range(WALKS)]
     return {key: np.concatenate([episode[key] for episode in episodes]) for key in episodes[0]}
 
 
 @pytest.fixture(scope="module")
 def teleport_maze() -> Maze:
-    maze = maze_of(find_task(TELEPORT))
+    maze = maze_of(ogbench_task(TELEPORT))
     assert maze is not None
     return maze
 
@@ -243,7 +244,7 @@ def test_buttons(write: Write) -> None:
 
 @pytest.mark.parametrize("suffix", ["", "-val", "-000", "-012-val"])
 def test_the_task_is_found_by_the_name(suffix: str) -> None:
-    assert task_of(Path(f"/data/{TELEPORT}-v0{suffix}.npz")) is find_task(TELEPORT)
+    assert task_of(Path(f"/data/{TELEPORT}-v0{suffix}.npz")) is ogbench_task(TELEPORT)
     assert task_of(Path(f"my-{TELEPORT}-v0{suffix}.npz")) is None
 
 
@@ -328,8 +329,8 @@ def test_no_picture_of_manipulation_and_own_data(write: Write, write_file: Write
 
 def test_the_task_is_known_from_the_note_beside_a_file(tmp_path: Path) -> None:
     path = collect(MINI, tmp_path / "mine.npz", episodes=1, workers=1, show=False)
-    assert examine(path, draw=False).task is find_task(MINI)
-    assert examine(validation_path(path), draw=False).task is find_task(MINI)
+    assert examine(path, draw=False).task is ogbench_task(MINI)
+    assert examine(validation_path(path), draw=False).task is ogbench_task(MINI)
 
 
 def table_in(output: str) -> list[list[str]]:

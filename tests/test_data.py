@@ -12,10 +12,10 @@ import pytest
 from ogbench.relabel_utils import add_oracle_reps
 
 from gtrl.cli import main
-from gtrl.data.check import check_file
+from gtrl.data.checks import check_file
 from gtrl.data.dataset import Data, load_dataset, make_dataset
 from gtrl.errors import DataError
-from gtrl.tasks import TASKS, find_task
+from gtrl.tasks import TASKS, ogbench_task
 
 Write = Callable[..., Path]
 MINI = "pointmaze-mini-navigate"
@@ -106,7 +106,7 @@ def test_validation_file_beside(mini_file: Path, write_file: Write) -> None:
     assert data.validation is not None
     beside = np.load(mini_file.with_name(f"{MINI}-v0-val.npz"))
     np.testing.assert_array_equal(data.validation.observations, beside["observations"])
-    assert data.task is find_task(MINI)
+    assert data.task is ogbench_task(MINI)
     alone = write_file("alone.npz")
     assert load_dataset(alone, MINI).validation is None
     digest = load_dataset(alone, MINI).digest
@@ -140,7 +140,7 @@ def test_own_arrays() -> None:
 def test_report(write_file: Write) -> None:
     path = write_file(f"{MINI}-v0.npz")
     report = check_file(path)
-    assert report.task is find_task(MINI)  # by the file's name
+    assert report.task is ogbench_task(MINI)  # by the file's name
     assert (report.episodes, report.transitions, report.lengths) == (2, 7, (3, 4))
     assert report.shapes["observations"] == (9, 2)
     assert report.problems == []
@@ -148,12 +148,12 @@ def test_report(write_file: Write) -> None:
     actions = np.load(path)["actions"]
     np.testing.assert_array_equal([low, high], [actions.min(0), actions.max(0)])
     assert check_file(write_file("mine.npz")).task is None
-    assert check_file(write_file(f"{MINI}-v0-val.npz")).task is find_task(MINI)
+    assert check_file(write_file(f"{MINI}-v0-val.npz")).task is ogbench_task(MINI)
 
 
 def test_report_lists_everything_that_is_wrong(write_file: Write) -> None:
     observations = np.full((9, 3), np.nan)
-    report = check_file(write_file(observations=observations, actions=np.full((9, 2), 3.0)), find_task(MINI))
+    report = check_file(write_file(observations=observations, actions=np.full((9, 2), 3.0)), ogbench_task(MINI))
     assert len(report.problems) == 3
     assert "NaN" in report.problems[0]
     assert "outside -1 to 1" in report.problems[1]
@@ -181,8 +181,8 @@ BAD = {
     "no actions": ({"actions": np.zeros((9, 0))}, "actions"),
     "observation dimensions": ({"observations": np.zeros((9, 3))}, "observations have 3 dimensions where .* has 2"),
     "action dimensions": ({"actions": np.zeros((9, 5))}, f"actions have 5 dimensions where {MINI} has 2"),
-    "goal dimensions": ({"qpos": np.zeros((9, 1))}, f"1 dimensions where the goals of {MINI} need 2"),
-    "no qpos": ({"qpos": None}, f"it has no array 'qpos', from which the goals of {MINI} are taken"),
+    "goal dimensions": ({"qpos": np.zeros((9, 1))}, "1 dimensions where the goals need 2"),
+    "no qpos": ({"qpos": None}, "it has no array 'qpos', from which the goals are taken"),
     "objects": ({"observations": np.full((9, 2), None)}, "not a readable npz file"),
     "words": ({"observations": np.full((9, 2), "left")}, "observations"),
 }  # fmt: skip

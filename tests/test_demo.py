@@ -7,7 +7,7 @@ import pytest
 from matplotlib.image import imread
 
 import gtrl.demo as demonstration
-from gtrl.runs import Run
+from gtrl.runs.run import Run
 
 
 @pytest.fixture(scope="module")

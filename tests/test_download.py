@@ -24,23 +24,23 @@ import pytest
 from test_data import is_one_sentence
 
 from gtrl import cli, tasks
-from gtrl.data import download as module
 from gtrl.data.collect import files as collecting
 from gtrl.data.collect.expert import Experts
 from gtrl.data.dataset import load_dataset
-from gtrl.data.download import download
-from gtrl.data.get import get_dataset
+from gtrl.data.sources import download as module
+from gtrl.data.sources.download import download
+from gtrl.data.sources.get import get_dataset
 from gtrl.errors import ConfigError, DataError, DownloadError
-from gtrl.tasks import Task, find_task
+from gtrl.tasks import OGBenchTask, ogbench_task
 
 Patch = pytest.MonkeyPatch
 Printed = pytest.CaptureFixture[str]
 
 
-def small(name: str, trajectories: int = 10, length: int = 20) -> Task:
+def small(name: str, trajectories: int = 10, length: int = 20) -> OGBenchTask:
     """A task whose whole public dataset is small."""
     sizes = {"trajectories": trajectories, "trajectory_length": length, "transitions": trajectories * length}
-    return dataclasses.replace(find_task(name), **sizes)
+    return dataclasses.replace(ogbench_task(name), **sizes)
 
 
 TASK = small("pointmaze-medium-navigate")

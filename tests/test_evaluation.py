@@ -15,21 +15,25 @@ import pytest
 from scipy import stats
 from scipy.sparse.csgraph import shortest_path
 
-from gtrl import cli, console, mlp
+from gtrl import cli, console
 from gtrl.algorithms import Algorithm, make
-from gtrl.data.dataset import load_dataset
-from gtrl.environments import Isolated, make_environment
+from gtrl.data.dataset import Spec, load_dataset
+from gtrl.envs.isolation import Isolated
+from gtrl.envs.make import make_environment
 from gtrl.errors import ConfigError, RunError
 from gtrl.evaluation import rollout
-from gtrl.evaluation.evaluate import comparison, evaluate, summary
-from gtrl.evaluation.policy import ROWS, Policy, load_policy, save_policy
+from gtrl.evaluation.evaluate import evaluate
 from gtrl.evaluation.rollout import Episode, Job, Outcome, roll_out, run_episodes
-from gtrl.networks import FlowActor, Spec
-from gtrl.runs import Run
-from gtrl.tasks import find_task
+from gtrl.io import mlp
+from gtrl.nn.networks import FlowActor
+from gtrl.report.tables import comparison, summary
+from gtrl.runs.policy import ROWS, Policy, load_policy, save_policy
+from gtrl.runs.restore import load_state
+from gtrl.runs.run import Run
+from gtrl.tasks import ogbench_task
 from gtrl.theory.maze import Grid, grid_of, point_maze_values
 from gtrl.training import loop
-from gtrl.training.run import load_state, save_policies, train
+from gtrl.training.train import save_policies, train
 from gtrl.workers import spread
 
 MINI = "pointmaze-mini-navigate"
@@ -326,7 +330,7 @@ def play(env: Isolated, seed: int, goal: int, actions: np.ndarray) -> Iterator[n
 
 def check_isolation(name: str, goal: int, actions: np.ndarray) -> list[list[np.ndarray]]:
     """Two environments interleaved, each alone, and each in the other's place; the caller's generator untouched."""
-    first, second = (Isolated(make_environment(find_task(name))) for _ in range(2))
+    first, second = (Isolated(make_environment(ogbench_task(name))) for _ in range(2))
     np.random.seed(5)
     caller = []
     mixed: list[list[np.ndarray]] = [[], []]
@@ -353,7 +357,7 @@ def test_teleport_mazes_do_not_disturb_each_other() -> None:
         rows = np.array(episode)[1:]
         assert np.linalg.norm(rows[:, :2] - rows[:, 2:], axis=-1).max() > 4  # it was teleported
     # The exit is luck, and the luck is the seed's.
-    env, exits = Isolated(make_environment(find_task(name))), set()
+    env, exits = Isolated(make_environment(ogbench_task(name))), set()
     for seed in range(10):
         exits.add(tuple(list(play(env, seed, 3, into_the_teleporter(0)))[-1].round().tolist()))
     assert len(exits) > 1
@@ -369,7 +373,7 @@ def test_manipulation_environments_do_not_disturb_each_other() -> None:
 @pytest.mark.filterwarnings("ignore:.*precision lowered by casting", "ignore:.*DISPLAY environment variable")
 def test_random_actions_within_a_reset_follow_the_seed() -> None:
     """To settle the goal's scene a reset takes a few steps of `action_space.sample()`; they move the goal by a bit."""
-    env, taken = Isolated(make_environment(find_task("scene-play"))), []
+    env, taken = Isolated(make_environment(ogbench_task("scene-play"))), []
     scene = env.env.unwrapped
     step = scene.step
 
@@ -386,7 +390,7 @@ def test_random_actions_within_a_reset_follow_the_seed() -> None:
 
 
 def test_an_environment_that_fails_gives_the_generator_back() -> None:
-    env = Isolated(make_environment(find_task(MINI)))
+    env = Isolated(make_environment(ogbench_task(MINI)))
     env.reset(np.random.SeedSequence(0), {"task_id": 1})
     np.random.seed(5)
     with pytest.raises(ValueError, match="broadcast"):
@@ -413,7 +417,7 @@ def facts(outcome: Outcome) -> tuple[Any, ...]:
 
 
 def test_outcomes_do_not_depend_on_the_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    task = dataclasses.replace(find_task(MINI), episode_length=80)
+    task = dataclasses.replace(ogbench_task(MINI), episode_length=80)
     towards_the_goal = linear_policy(tmp_path / "a.npz", [[-1, 0], [0, -1], [1, 0], [0, 1]], [0, 0])
     to_the_right = linear_policy(tmp_path / "b.npz", np.zeros((4, 2)), [1, 0.1])
     at_random = noise_policy(tmp_path / "c.npz", share=1)
@@ -437,7 +441,7 @@ def test_outcomes_do_not_depend_on_the_workers(tmp_path: Path, monkeypatch: pyte
 
 
 def test_outcomes_of_a_policy_that_does_nothing(tmp_path: Path) -> None:
-    task = dataclasses.replace(find_task(MINI), episode_length=25)
+    task = dataclasses.replace(ogbench_task(MINI), episode_length=25)
     still = load_policy(linear_policy(tmp_path / "still.npz", np.zeros((4, 2)), [0, 0]))
     episodes = tuple(Episode(goal, 0) for goal in range(1, 6))
     outcomes = run_episodes(still, Job("", task, episodes, base_seed=0, record=1))
@@ -456,7 +460,7 @@ def test_outcomes_that_hang_on_luck_alone(tmp_path: Path) -> None:
     From the starts of goals 3 and 4 it walks into a teleporter. Of the exits, (6, 10) has the goal below it, (1, 7)
     is a dead end, and (6, 1) leads up into the other teleporter. The starts of goals 1 and 2 are corners.
     """
-    task = find_task("pointmaze-teleport-navigate")
+    task = ogbench_task("pointmaze-teleport-navigate")
     policy = load_policy(linear_policy(tmp_path / "up.npz", [[0, 1], [0, 0], [0, 0], [0, 0]], [0, -28]))
     episodes = tuple(Episode(goal, number) for number in range(6) for goal in (3, 4, 1))
     outcomes = run_episodes(policy, Job("", task, episodes, base_seed=0, record=6))
@@ -489,7 +493,7 @@ class Watched(Policy):
 def watch(path: Path, episodes: Sequence[Episode], length: int = 25, seed: int = 0, base_seed: int = 0) -> np.ndarray:
     """(episodes, steps, numbers) of (observation, goal, noise, action); no episode here ends before the others."""
     policy = Watched(path, seed)
-    task = dataclasses.replace(find_task(MINI), episode_length=length)
+    task = dataclasses.replace(ogbench_task(MINI), episode_length=length)
     outcomes = run_episodes(policy, Job("", task, tuple(episodes), base_seed, record=0))
     assert {(outcome.success, outcome.length) for outcome in outcomes} == {(False, length)}
     return np.stack(policy.calls, 1)
@@ -513,7 +517,10 @@ def test_noise_of_an_episode_is_its_own(tmp_path: Path) -> None:
 
 def test_an_episode_that_follows_another_has_its_own_noise(tmp_path: Path) -> None:
     """Seventeen episodes: the last one gets the environment of the one that ends first."""
-    path, task = noise_policy(tmp_path / "noise.npz", share=1), dataclasses.replace(find_task(MINI), episode_length=10)
+    path, task = (
+        noise_policy(tmp_path / "noise.npz", share=1),
+        dataclasses.replace(ogbench_task(MINI), episode_length=10),
+    )
     episodes = [Episode(2, number) for number in range(ROWS + 1)]
     every, alone = (
         {outcome.episode: facts(outcome) for outcome in run_episodes(load_policy(path), job)}
@@ -525,7 +532,7 @@ def test_an_episode_that_follows_another_has_its_own_noise(tmp_path: Path) -> No
 
 def test_noise_does_not_change_the_luck(tmp_path: Path) -> None:
     """To the right, into the teleporter: a flow that noise cannot sway goes exactly where a Gaussian policy goes."""
-    task = dataclasses.replace(find_task(MINI), episode_length=60)
+    task = dataclasses.replace(ogbench_task(MINI), episode_length=60)
     gaussian = linear_policy(tmp_path / "gaussian.npz", np.zeros((4, 2)), [1, 0])
     unswayed = noise_policy(tmp_path / "flow.npz", share=0, action=(5, 0))  # clipped to (1, 0)
     episodes = tuple(Episode(goal, number) for number in range(4) for goal in (1, 2, 4))
@@ -582,7 +589,7 @@ def test_a_run_without_its_checkpoints_can_be_evaluated(gtrl_run: Run, tmp_path:
 
 def test_rollouts_npz(evaluated: tuple[Run, list[dict[str, Any]]]) -> None:
     run, rows = evaluated
-    maze = make_environment(find_task(MINI)).unwrapped
+    maze = make_environment(ogbench_task(MINI)).unwrapped
     file = np.load(run.path / "rollouts.npz")
     assert file["step"] == 20
     index = file["index"]
@@ -590,7 +597,7 @@ def test_rollouts_npz(evaluated: tuple[Run, list[dict[str, Any]]]) -> None:
     assert index[:, :3].tolist() == [[s, g, n] for s in (0, 3) for g in range(1, 6) for n in range(2)]
     np.testing.assert_array_equal(starts, np.cumsum(lengths) - lengths)
     assert len(file["positions"]) == lengths.sum()
-    assert lengths.max() <= find_task(MINI).episode_length + 1
+    assert lengths.max() <= ogbench_task(MINI).episode_length + 1
     for row in rows:  # fewer episodes than are recorded, so every one is here
         mine = (seeds == row["seed"]) & (goals == int(row["goal"][-1]))
         assert successes[mine].sum() == row["successes"]
@@ -603,7 +610,7 @@ def test_rollouts_npz(evaluated: tuple[Run, list[dict[str, Any]]]) -> None:
 
 def test_values_npz(evaluated: tuple[Run, list[dict[str, Any]]]) -> None:
     run, _ = evaluated
-    maze = make_environment(find_task(MINI)).unwrapped
+    maze = make_environment(ogbench_task(MINI)).unwrapped
     file = np.load(run.path / "values.npz")
     points, values = file["points"], file["values"]
     per_cell = points.shape[0] // maze.maze_map.shape[0]

@@ -20,7 +20,7 @@ from gtrl.data.collect.files import collect
 from gtrl.data.collect.maze import MazeCollector
 from gtrl.data.collect.soccer import Detours, SoccerCollector
 from gtrl.errors import DataError
-from gtrl.tasks import Task, find_task
+from gtrl.tasks import OGBenchTask, ogbench_task
 
 ANT, HUMANOID, DRIBBLER = (29, 8), (69, 21), (42, 8)  # numbers in and out
 MAZES = {"antmaze-teleport-navigate": ANT, "antmaze-large-stitch": ANT, "humanoidmaze-medium-stitch": HUMANOID}
@@ -133,7 +133,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 
 def refusal(path: Path) -> str:
     with pytest.raises(DataError) as caught:
-        load_expert(path, find_task("antmaze-large-stitch"), "walk")
+        load_expert(path, ogbench_task("antmaze-large-stitch"), "walk")
     assert str(path) in str(caught.value)
     assert is_one_sentence(str(caught.value)), caught.value
     return str(caught.value)
@@ -181,8 +181,8 @@ def watch(collector: Any) -> list[Call]:
     return calls
 
 
-def shortened(name: str, rows: int) -> Task:
-    return replace(find_task(name), trajectory_length=rows - 1)
+def shortened(name: str, rows: int) -> OGBenchTask:
+    return replace(ogbench_task(name), trajectory_length=rows - 1)
 
 
 def seed_of(*words: int) -> np.random.SeedSequence:
@@ -212,7 +212,7 @@ def test_the_expert_is_told_the_way_and_its_action_gets_noise(name: str, tmp_pat
     walker = MazeCollector(shortened(name, 301), Experts(save(tmp_path / "expert.npz", arrays)))
     calls = watch(walker)
     episode = walker.episode(seed_of(2))
-    task = find_task(name)
+    task = ogbench_task(name)
     assert episode["observations"].shape == (301, task.observation_dim)
     assert episode["actions"].shape == (301, task.action_dim)
     np.testing.assert_array_equal(np.flatnonzero(episode["terminals"]), [300])

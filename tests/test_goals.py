@@ -14,7 +14,7 @@ from scipy import stats
 
 from gtrl.algorithms import make
 from gtrl.data.dataset import Dataset, make_dataset
-from gtrl.data.goals import Batch, sample_batch, sample_goals
+from gtrl.data.sampling import Batch, sample_batch, sample_goals
 from gtrl.tasks import Goals
 from gtrl.training import loop
 

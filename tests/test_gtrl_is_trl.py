@@ -12,8 +12,8 @@ import pytest
 from gtrl.algorithms.gtrl import GTRL
 from gtrl.algorithms.trl import TRL
 from gtrl.data.dataset import Dataset, make_dataset
-from gtrl.data.goals import Batch
-from gtrl.networks import ActorCritic, Critic
+from gtrl.data.sampling import Batch
+from gtrl.nn.networks import ActorCritic, Critic
 from gtrl.training.loop import draw
 
 GAMMA = 0.9

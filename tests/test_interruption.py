@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from gtrl import npz
 from gtrl.data.collect import files, plan
 from gtrl.data.collect.files import collect
 from gtrl.errors import DataError
+from gtrl.io import npz
 from gtrl.workers import spread
 
 MINI = "pointmaze-mini-navigate"

@@ -36,10 +36,10 @@ from gtrl.algorithms.qrl import Nets as QRLNets
 from gtrl.algorithms.td import TD, TDn
 from gtrl.algorithms.tdp import TDP
 from gtrl.algorithms.trl import TRL
-from gtrl.data.dataset import Dataset, make_dataset
-from gtrl.data.goals import Batch, gather
-from gtrl.mlp import Layer
-from gtrl.networks import Actor, ActorCritic, Bilinear, Network, Quasimetric, Spec
+from gtrl.data.dataset import Dataset, Spec, make_dataset
+from gtrl.data.sampling import Batch, gather
+from gtrl.io.mlp import Layer
+from gtrl.nn.networks import Actor, ActorCritic, Bilinear, Network, Quasimetric
 
 pytestmark = pytest.mark.usefixtures("optimized_file")
 

@@ -20,15 +20,15 @@ from scipy.sparse.csgraph import shortest_path
 
 from gtrl.algorithms.gtrl import GTRL
 from gtrl.algorithms.trl import TRL
-from gtrl.data.dataset import Data, Dataset, make_dataset
-from gtrl.data.rotation import Rotation
-from gtrl.networks import Actor, ActorCritic, Spec
+from gtrl.data.dataset import Data, Dataset, Spec, make_dataset
+from gtrl.data.shards import Rotation
+from gtrl.nn.networks import Actor, ActorCritic
 from gtrl.theory.anchored import Anchored, transitive_fit
 from gtrl.theory.draws import Draws, dataset_draws, model_draws
 from gtrl.theory.examples import TELEPORTER, small_maze, teleporter, teleporter_log
 from gtrl.theory.process import Log, sample_log, uniform
 from gtrl.theory.values import divide_and_conquer_values, graph_distances
-from gtrl.training import loop
+from gtrl.training import config, driver, loop
 
 pytestmark = pytest.mark.usefixtures("optimized_file")
 
@@ -43,7 +43,7 @@ UNFITTED = float(jax.nn.sigmoid(START))  # values of 1e-4, which entries that ar
 # Small batches and many steps: only draws cost time. An entry wanders around its fixed point, for a batch holds few of
 # its draws or none, so the second half of the steps is averaged. What is left is the average's own error and, where
 # kappa is large, a bias upwards that shrinks with the learning rate. Tolerances are about three times the errors seen.
-TRAINING = loop.Training(steps=40_000, batch_size=256, learning_rate=0.005, checkpoint_every=100)
+TRAINING = config.Training(steps=40_000, batch_size=256, learning_rate=0.005, checkpoint_every=100)
 
 
 # --- the real methods on tables ---
@@ -105,7 +105,7 @@ def learned(method: Method, log: Log) -> np.ndarray:
             seen.append(np.asarray(jax.nn.sigmoid(states.nets.critic.logits[0, 0])))
 
     states = loop.init(method, TRAINING.update, data.spec, keys, data)
-    loop.fit(method, TRAINING, states, keys, Rotation(Data(data), 1), on_checkpoint=keep)
+    driver.fit(method, TRAINING, states, keys, Rotation(Data(data), 1), on_checkpoint=keep)
     return np.mean(seen, 0)
 
 

@@ -12,12 +12,13 @@ import ogbench
 import pytest
 from scipy import stats
 
-from gtrl.data.check import oracle_goals
 from gtrl.data.collect import files, manipulation
 from gtrl.data.collect.episode import Arrays
 from gtrl.data.collect.manipulation import PlayCollector, out_of_sight
-from gtrl.environments import Isolated, make_environment, quietly
-from gtrl.tasks import Task, find_task
+from gtrl.data.task_goals import task_goals
+from gtrl.envs.isolation import Isolated, quietly
+from gtrl.envs.make import make_environment
+from gtrl.tasks import OGBenchTask, ogbench_task
 
 # task: cubes, buttons
 PLAY = {
@@ -31,8 +32,8 @@ WITH_BUTTONS = [name for name, (_, buttons) in PLAY.items() if buttons]
 ROWS = 320
 
 
-def shortened(name: str, rows: int) -> Task:
-    return replace(find_task(name), trajectory_length=rows - 1)
+def shortened(name: str, rows: int) -> OGBenchTask:
+    return replace(ogbench_task(name), trajectory_length=rows - 1)
 
 
 def seed_of(*words: int) -> np.random.SeedSequence:
@@ -58,7 +59,7 @@ def after(thing: Any, name: str, note: Callable[..., object]) -> None:
 class Watched(PlayCollector):
     """Keeps what the simulator was told and answered, and what happened to the oracles, in order."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: OGBenchTask) -> None:
         super().__init__(task)
         self.steps: list[tuple[np.ndarray, np.ndarray]] = []  # action, what was observed after it
         self.log: list[tuple[str, str, Any]] = []
@@ -120,7 +121,7 @@ def test_shape_of_an_episode(name: str, watched: Seen) -> None:
         "qpos": robot + 7 * cubes + buttons + slides,
         "qvel": robot + 6 * cubes + buttons + slides,
     }
-    assert widths["observations"] == find_task(name).observation_dim
+    assert widths["observations"] == ogbench_task(name).observation_dim
     assert set(episode) == {*widths, "terminals"} | ({"button_states"} if buttons else set())
     for key, width in widths.items():
         assert episode[key].shape == (ROWS, width)
@@ -140,7 +141,7 @@ def test_actions_lead_from_row_to_row(name: str, watched: Seen) -> None:
     actions, following = (np.array(column) for column in zip(*steps, strict=True))
     np.testing.assert_array_equal(episode["actions"], actions.astype(np.float32))
     np.testing.assert_array_equal(episode["observations"][1:], following[:-1].astype(np.float32))
-    env = Isolated(make_environment(find_task(name), mode="data_collection"))
+    env = Isolated(make_environment(ogbench_task(name), mode="data_collection"))
     observation, _ = env.reset(np.random.SeedSequence([0], spawn_key=(0,)), {})  # the first attempt
     rows = []
     for action in actions:
@@ -324,10 +325,10 @@ def test_the_seed_alone_decides(
 
 
 @pytest.fixture
-def in_this_process(others: dict[str, PlayCollector], monkeypatch: pytest.MonkeyPatch) -> Callable[[Task], None]:
+def in_this_process(others: dict[str, PlayCollector], monkeypatch: pytest.MonkeyPatch) -> Callable[[OGBenchTask], None]:
     """Has the next collection run here, with a collector that was used before."""
 
-    def prepare(task: Task) -> None:
+    def prepare(task: OGBenchTask) -> None:
         monkeypatch.setattr(others[task.name], "rows", task.trajectory_length + 1)
         monkeypatch.setattr(files, "_collector", lambda *_: others[task.name])
         monkeypatch.setattr(files, "spread", lambda function, jobs, _: enumerate(map(function, jobs)))
@@ -336,7 +337,9 @@ def in_this_process(others: dict[str, PlayCollector], monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("name", PLAY)
-def test_ogbench_reads_a_collected_file(name: str, in_this_process: Callable[[Task], None], tmp_path: Path) -> None:
+def test_ogbench_reads_a_collected_file(
+    name: str, in_this_process: Callable[[OGBenchTask], None], tmp_path: Path
+) -> None:
     in_this_process(task := shortened(name, 8))
     path = files.collect(task, tmp_path / f"{task.dataset}.npz", episodes=3, workers=1, show=False)
     with quietly():
@@ -344,13 +347,13 @@ def test_ogbench_reads_a_collected_file(name: str, in_this_process: Callable[[Ta
     for read, beside, episodes in zip(theirs[1:], (path, path.with_name(f"{path.stem}-val.npz")), (3, 1), strict=True):
         ours = dict(np.load(beside))
         kept = np.arange(8 * episodes).reshape(episodes, 8)[:, :-1].ravel()  # OGBench leaves out each last row
-        np.testing.assert_array_equal(read["oracle_reps"], oracle_goals(ours, task)[kept])
+        np.testing.assert_array_equal(read["oracle_reps"], task_goals(ours, task)[kept])
         np.testing.assert_array_equal(read["next_observations"], ours["observations"][kept + 1])
         for key in ours.keys() - {"terminals"}:
             np.testing.assert_array_equal(read[key], ours[key][kept])
 
 
-def test_same_bytes_in_other_processes(in_this_process: Callable[[Task], None], tmp_path: Path) -> None:
+def test_same_bytes_in_other_processes(in_this_process: Callable[[OGBenchTask], None], tmp_path: Path) -> None:
     def both(workers: int) -> list[bytes]:
         path = files.collect(task, tmp_path / f"{workers}.npz", episodes=3, workers=workers, seed=5, show=False)
         return [path.read_bytes(), path.with_name(f"{workers}-val.npz").read_bytes()]

@@ -12,8 +12,8 @@ import pytest
 
 from gtrl import cli
 from gtrl.algorithms import ALGORITHMS
-from gtrl.evaluation.policy import load_policy
-from gtrl.runs import Run
+from gtrl.runs.policy import load_policy
+from gtrl.runs.run import Run
 
 TASK = "pointmaze-mini-navigate"
 STEPS = 20

@@ -7,8 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gtrl import mlp
-from gtrl.networks import ENSEMBLE, Actor, ActorCritic, Critic, Spec, init_mlp
+from gtrl.data.dataset import Spec
+from gtrl.io import mlp
+from gtrl.nn.fused import fused
+from gtrl.nn.networks import ENSEMBLE, Actor, ActorCritic, Critic, init_mlp
 
 SPEC = Spec(observation_dim=5, action_dim=3, goal_dim=2)
 
@@ -172,10 +174,10 @@ def random_inputs(seed: int, rows: int, goal_dim: int) -> tuple[jax.Array, jax.A
     return observation, action, goal
 
 
-def test_critic_many():
+def test_fused_passes_of_one_network():
     critic = Critic(on_device(random_layers(6, (13, 16, 1), lead=(ENSEMBLE,))))
     queries = [random_inputs(seed, 7, goal_dim=5) for seed in range(4)]
-    together = critic.many(*queries)
+    together = fused(*((critic, *query) for query in queries))
     assert len(together) == 4
     for result, query in zip(together, queries, strict=True):
         assert result.shape == (ENSEMBLE, 7)

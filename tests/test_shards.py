@@ -20,16 +20,17 @@ import ogbench
 import pytest
 
 import gtrl
-from gtrl.data import rotation
+from gtrl.data import shards as rotation
 from gtrl.data.collect import files
 from gtrl.data.collect.files import collect
 from gtrl.data.collect.plan import Plan
 from gtrl.data.dataset import Data, Dataset, load_dataset, make_dataset
-from gtrl.data.rotation import Rotation
+from gtrl.data.shards import Rotation
 from gtrl.errors import ConfigError, DataError, RunError
-from gtrl.npz import join_npz
-from gtrl.tasks import find_task
-from gtrl.training import checkpoint, loop
+from gtrl.io.npz import join_npz
+from gtrl.runs import checkpoints as checkpoint
+from gtrl.tasks import ogbench_task
+from gtrl.training import config, loop, monitor
 from gtrl.training.log import Log
 
 MINI = "pointmaze-mini-navigate"
@@ -81,7 +82,7 @@ def test_ogbench_reads_each_shard(sharded: Path) -> None:
     ],
 )
 def test_sizes_of_shards(episodes: int, shards: int, sizes: list[int], held_out: list[int]) -> None:
-    pairs = Plan(find_task(MINI), Path("a"), episodes, shards).files
+    pairs = Plan(ogbench_task(MINI), Path("a"), episodes, shards).files
     for split, expected in zip(zip(*pairs, strict=True), (sizes, held_out), strict=True):
         assert [len(file.episodes) for file in split] == expected
         assert [index for file in split for index in file.episodes] == list(range(sum(expected)))
@@ -313,15 +314,15 @@ def run(sharded: Path, tmp_path_factory: pytest.TempPathFactory) -> gtrl.Run:
 def test_training_takes_the_shards_in_turn(run: gtrl.Run, sharded: Path) -> None:
     """By hand: five steps on each shard, with metrics summed from log to log."""
     shards = [load_dataset(path, MINI) for path in shard_files(sharded)]
-    algorithm, keys = gtrl.make("bc", find_task(MINI), hidden=(8,)), loop.seed_keys([0])
-    update = loop.Training(batch_size=32).update
+    algorithm, keys = gtrl.make("bc", ogbench_task(MINI), hidden=(8,)), loop.seed_keys([0])
+    update = config.Training(batch_size=32).update
     states = loop.init(algorithm, update, shards[0].train.spec, keys, shards[0].train)
     logged = []
     for shard, logs in zip([*shards, shards[0]], (False, True, False, True), strict=True):
         states = loop.advance(algorithm, update, states, keys, shard.train, 5)
         if logs:
             assert shard.validation is not None
-            held_out = loop.validate(algorithm, update, states, keys, shard.validation)
+            held_out = monitor.validate(algorithm, update, states, keys, shard.validation)
             logged.append((float(states.sums["loss"][0] / 10), float(held_out["loss"][0])))
             states = states._replace(sums=jax.tree.map(jnp.zeros_like, states.sums))
     found = checkpoint.restore(run.checkpoints, 20, states)

@@ -11,12 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gtrl import bench, kernels, mlp, speed
+from gtrl import bench
 from gtrl.algorithms import make
-from gtrl.data.goals import Batch
+from gtrl.data.dataset import Spec
+from gtrl.data.sampling import Batch
 from gtrl.errors import ConfigError
-from gtrl.networks import Actor, ActorCritic, Critic, Network, Spec, init_ensemble, init_mlp, together
-from gtrl.training import loop
+from gtrl.io import mlp
+from gtrl.nn import kernels, speed
+from gtrl.nn.fused import fused
+from gtrl.nn.networks import Actor, ActorCritic, Critic, Network, init_ensemble, init_mlp
+from gtrl.training import config, devices, loop
 
 SPEC = Spec(5, 3, 2)
 GPU, CPU = speed.ON_GPU, speed.ON_CPU
@@ -167,7 +171,7 @@ def test_together_is_each_alone(hidden: tuple[int, ...]) -> None:
         return sum(((k + 1) * jnp.sin(out)).sum() for k, out in enumerate(outputs)), outputs
 
     alone = lambda networks: [network(*x) for network, x in zip(networks, inputs, strict=True)]  # noqa: E731
-    beside = lambda networks: together(*zip(networks, inputs, strict=True))  # noqa: E731
+    beside = lambda networks: fused(*((network, *x) for network, x in zip(networks, inputs, strict=True)))  # noqa: E731
     gradient = jax.grad(loss, has_aux=True)
     expected, outputs = gradient(networks, alone)
     for used in (("together",), ("together", "kernels")):
@@ -183,7 +187,7 @@ def test_networks_of_other_widths_go_alone() -> None:
     networks = Network(init_mlp(keys[0], (4, 32, 2))), Network(init_mlp(keys[1], (4, 16, 2)))
     x = draw(0, 8, 4)
     with speed.using(("together",)):
-        for found, network in zip(together(*((network, (x,)) for network in networks)), networks, strict=True):
+        for found, network in zip(fused(*((network, x) for network in networks)), networks, strict=True):
             np.testing.assert_array_equal(found, network(x))
 
 
@@ -192,7 +196,7 @@ def test_networks_of_other_widths_go_alone() -> None:
 
 def trained(name: str, fast: tuple[str, ...], precision: str = "float32", seeds: int = 2, steps: int = 3) -> Any:
     algorithm = make(name, hidden=(32,))
-    how = loop.Update(batch_size=32, learning_rate=1e-3, precision=precision, fast=fast)
+    how = config.Update(batch_size=32, learning_rate=1e-3, precision=precision, fast=fast)
     keys, data = loop.seed_keys(range(seeds)), bench.synthetic(SPEC, 400, 50)
     states = loop.init(algorithm, how, SPEC, keys, data)
     # Away from the start, where target and critic agree and the sign of their difference is up to rounding.
@@ -222,7 +226,7 @@ def test_losses_and_gradients_in_bfloat16() -> None:
     norm = lambda tree: float(jnp.sqrt(sum((leaf.astype(jnp.float32) ** 2).sum() for leaf in jax.tree.leaves(tree))))  # noqa: E731
 
     def found(precision: str, fast: tuple[str, ...], key: jax.Array) -> tuple[float, Any]:
-        how = loop.Update(batch_size=128, learning_rate=1e-3, precision=precision, fast=fast)
+        how = config.Update(batch_size=128, learning_rate=1e-3, precision=precision, fast=fast)
         loss = lambda nets: loop.loss_of(algorithm, how, nets, target, data, key)[0]  # noqa: E731
         with speed.using(fast):
             value, grads = jax.jit(jax.value_and_grad(loss))(nets)
@@ -247,19 +251,19 @@ def test_seeds_apart_do_not_know_of_each_other() -> None:
 
 
 def test_what_a_run_uses() -> None:
-    assert loop.Training().update.fast == tuple(sorted(CPU))
-    assert loop.Training(fast=()).update.fast == ()
+    assert config.Training().update.fast == tuple(sorted(CPU))
+    assert config.Training(fast=()).update.fast == ()
     assert speed.best("gpu") == GPU
     with speed.using(("flat",)):
         assert speed.used("flat")
         assert not speed.used("kernels")
     assert not speed.used("flat")
     with pytest.raises(ConfigError, match="fast names 'magic'"):
-        loop.Training(fast=("magic",))  # pyright: ignore[reportArgumentType]
+        config.Training(fast=("magic",))  # pyright: ignore[reportArgumentType]
     with pytest.raises(ConfigError, match="devices is 99; there"):
-        loop.Training(devices=99)
+        config.Training(devices=99)
     with pytest.raises(ConfigError, match="4 seeds and batches of 32 do not divide evenly"):
-        loop.Update(batch_size=32, learning_rate=1e-3, devices=3).mesh(4)
+        devices.mesh(config.Update(batch_size=32, learning_rate=1e-3, devices=3), 4)
 
 
 @pytest.mark.parametrize(
@@ -280,7 +284,7 @@ def test_kernels_lower_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     mesh_module = pytest.importorskip("jax._src.mesh")
     monkeypatch.setattr(kernels, "_on_gpu", lambda: True)
     algorithm = make("gtrl", hidden=(32, 32, 32))
-    how = loop.Update(batch_size=32, learning_rate=1e-3, precision="bfloat16", fast=GPU)
+    how = config.Update(batch_size=32, learning_rate=1e-3, precision="bfloat16", fast=GPU)
     data, keys = bench.synthetic(SPEC, 400, 50), loop.seed_keys(range(2))
     states = loop.init(algorithm, how, SPEC, keys, data)
     device = mesh_module.AbstractDevice("NVIDIA H200", None, "gpu")
@@ -297,10 +301,11 @@ def test_kernels_lower_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 DEVICES = """
 import jax, jax.numpy as jnp, numpy as np
-from gtrl import bench, kernels, speed
+from gtrl import bench
+from gtrl.data.dataset import Spec
+from gtrl.nn import kernels, speed
 from gtrl.algorithms import make
-from gtrl.networks import Spec
-from gtrl.training import loop
+from gtrl.training import config, devices, loop
 
 spec = Spec(5, 3, 2)
 data, algorithm = bench.synthetic(spec, 400, 50), make("gtrl", hidden=(16,))
@@ -309,12 +314,12 @@ kernels.INTERPRETED = True  # used where the batch is whole
 for seeds, devices, shape in ((4, 2, (2, 1)), (2, None, (2, 1)), (1, 2, (1, 2)), (2, 4, (2, 2))):
     results = []
     for count in (1, devices):
-        how = loop.Update(batch_size=32, learning_rate=1e-3, fast=speed.ON_GPU, devices=count)
+        how = config.Update(batch_size=32, learning_rate=1e-3, fast=speed.ON_GPU, devices=count)
         keys = loop.seed_keys(range(seeds))
         states = loop.init(algorithm, how, spec, keys, data)
         states = states._replace(target=jax.tree.map(lambda leaf: leaf * 1.05, states.target))
         states = loop.advance(algorithm, how, states, keys, data, 3)
-        results.append(jax.device_get((states, loop.validate(algorithm, how, states, keys, data))))
+        results.append(jax.device_get((states, monitor.validate(algorithm, how, states, keys, data))))
     mesh = how.mesh(seeds)
     assert tuple(mesh.shape.values()) == shape, mesh
     used = {shard.device for shard in jax.tree.leaves(states.nets)[0].addressable_shards}
@@ -386,7 +391,7 @@ def test_the_reference_draws_what_we_draw() -> None:
     terminals = np.arange(rows) % length == length - 1
     numbers = np.arange(rows, dtype=np.float32)[:, None]
     from gtrl.data.dataset import make_dataset
-    from gtrl.data.goals import gather
+    from gtrl.data.sampling import gather
 
     data = make_dataset(numbers, np.clip(numbers / rows, -1, 1), terminals, numbers)
     algorithm = make("gtrl", actor_goals=(0.2, 0.4, 0.4), gamma=0.9)
@@ -413,7 +418,7 @@ def test_the_reference_draws_what_we_draw() -> None:
 def test_the_reference_loop_steps_as_we_do() -> None:
     """On the same batch, from the same networks: the same step."""
     algorithm, data = make("gtrl", hidden=(16, 16)), bench.synthetic(SPEC, 400, 50)
-    how = loop.Update(batch_size=32, learning_rate=3e-4)
+    how = config.Update(batch_size=32, learning_rate=3e-4)
     keys = loop.seed_keys([0])
     states = loop.init(algorithm, how, SPEC, keys, data)
     first = jax.tree.map(lambda leaf: leaf[0], states)

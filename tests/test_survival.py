@@ -22,18 +22,22 @@ import numpy as np
 import pytest
 
 import gtrl
-from gtrl import npz, workers
+from gtrl import workers
 from gtrl.algorithms import make
-from gtrl.atomic import in_turn, locked, remove_partial, whole_or_not
 from gtrl.data.dataset import Data, load_dataset
 from gtrl.errors import ConfigError, EpisodeError, RunError, WorkerError
 from gtrl.evaluation import evaluate as evaluation
 from gtrl.evaluation import rollout
-from gtrl.evaluation.background import EvaluationDuring
+from gtrl.evaluation.during import EvaluationDuring
 from gtrl.evaluation.evaluate import evaluate
-from gtrl.runs import Run
-from gtrl.training import checkpoint, loop, programs, watch
-from gtrl.training import run as training_run
+from gtrl.io import npz
+from gtrl.io.atomic import remove_partial, whole_or_not
+from gtrl.io.locks import in_turn, locked
+from gtrl.runs import checkpoints as checkpoint
+from gtrl.runs.run import Run
+from gtrl.training import compilation as programs
+from gtrl.training import config, loop, watch
+from gtrl.training import train as training_run
 from gtrl.training.log import Log, rows_of
 from gtrl.training.signals import Stop
 from gtrl.workers import spread
@@ -280,7 +284,9 @@ def test_a_full_disk(train: Train, whole: Run, monkeypatch: pytest.MonkeyPatch) 
 
 def test_two_processes_on_one_run(train: Train, whole: Run, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    holds = "import sys; from pathlib import Path; from gtrl.atomic import locked\nwith locked(Path(sys.argv[1]), 'x'):"
+    holds = (
+        "import sys; from pathlib import Path; from gtrl.io.locks import locked\nwith locked(Path(sys.argv[1]), 'x'):"
+    )
     command = [sys.executable, "-c", f"{holds}\n    print(flush=True); input()", tmp_path / "run" / "lock"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
@@ -432,7 +438,7 @@ KEEPING = """
 import json, sys
 from pathlib import Path
 import gtrl
-from gtrl.training import programs
+from gtrl.training import compilation as programs
 programs.backend, programs.WORTH_KEEPING = lambda: "gpu", 0.0
 data, out, steps = gtrl.load_dataset(sys.argv[1], sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])
 how = {"hidden": (8,), "batch_size": 16, "seeds": [0], "log_every": 10, "show": False}
@@ -504,7 +510,7 @@ def test_training_stops_where_a_number_is_none(chunk: int, train: Train, data: D
     """By hand: a step at a time, until something is not finite."""
     rate = 1e16
     algorithm, keys = make("gtrl", data.task, hidden=(8,)), loop.seed_keys([0, 5])
-    update = loop.Training(batch_size=16, learning_rate=rate).update
+    update = config.Training(batch_size=16, learning_rate=rate).update
     states = loop.init(algorithm, update, data.train.spec, keys, data.train)
     first = 0
     while all(bool(jnp.isfinite(leaf).all()) for leaf in [states.sums["loss"], *jax.tree.leaves(states.nets)]):
@@ -555,7 +561,7 @@ def test_warnings_are_kept_and_shown_once(tmp_path: Path, capsys: pytest.Capture
 
 def test_values_are_looked_at_as_they_are(whole: Run, data: Data) -> None:
     """The logged range, against the value function itself on many rows."""
-    from gtrl.training.run import load_state
+    from gtrl.runs.restore import load_state
 
     algorithm, nets = load_state(whole, 40)
     last = [row for row in whole.metrics() if row["step"] == 40]

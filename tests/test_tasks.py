@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from gtrl import tasks
-from gtrl.algorithms import ALGORITHMS, make
+from gtrl.algorithms import ALGORITHMS, find_algorithm, make
 from gtrl.cli import main
-from gtrl.environments import make_environment
+from gtrl.envs.make import make_environment
 from gtrl.errors import UnknownNameError
-from gtrl.tasks import OTHERS, TASKS, Task, defaults, find_task
-from gtrl.training.loop import Training
+from gtrl.tasks import OTHERS, TASKS, OGBenchTask, find_task
+from gtrl.training.config import Training
 
 M = 1_000_000
 COLUMNS = (
@@ -110,10 +110,10 @@ def test_numbers_of_the_tables(name: str, printed: dict[str, dict[str, Any]]) ->
 
 
 def test_actor_goals_follow_the_group_and_not_the_name() -> None:
-    random = {task.name for task in TASKS.values() if task.actor_goals == (0, 0.5, 0.5)}
+    random = {task.name for task in TASKS.values() if task.defaults["actor_goals"] == (0, 0.5, 0.5)}
     assert random == {name for name, row in PAPER.items() if row[0] == "stitch"}
     assert len(random) == 5
-    assert TASKS["pointmaze-teleport-stitch"].actor_goals == (0, 1, 0)
+    assert TASKS["pointmaze-teleport-stitch"].defaults["actor_goals"] == (0, 1, 0)
 
 
 def test_shared_hyperparameters() -> None:
@@ -131,16 +131,17 @@ def test_shared_hyperparameters() -> None:
 
 @pytest.mark.parametrize("name", [*TASKS, *OTHERS])
 def test_defaults_of_each_method(name: str) -> None:
-    task = find_task(name)
-    gtrl, trl, bc = (defaults(method, task) for method in ("gtrl", "trl", "bc"))
-    assert (gtrl["lambda_"], gtrl["alpha"], gtrl["gamma"]) == (task.lambda_, task.alpha, task.gamma)
+    task = (TASKS | OTHERS)[name]
+    numbers = task.defaults
+    gtrl, trl, bc = (find_algorithm(method).defaults(task) for method in ("gtrl", "trl", "bc"))
+    assert (gtrl["lambda_"], gtrl["alpha"], gtrl["gamma"]) == (numbers["lambda_"], numbers["alpha"], numbers["gamma"])
     # Where no number of TRL's is public it takes GTRL's.
-    assert (trl["lambda_"], trl["alpha"]) == TRL.get(name, (task.lambda_, task.alpha))
-    assert gtrl["actor_goals"] == trl["actor_goals"] == task.actor_goals
+    assert (trl["lambda_"], trl["alpha"]) == TRL.get(name, (numbers["lambda_"], numbers["alpha"]))
+    assert gtrl["actor_goals"] == trl["actor_goals"] == numbers["actor_goals"]
     assert make("gtrl", task).value_goals == (0, 0.5, 0.5)
     assert make("trl", task).value_goals == (0, 1, 0)
     assert make("bc", task).actor_goals == (0, 1, 0)
-    assert {gtrl["gamma"], trl["gamma"], bc["gamma"]} == {task.gamma}
+    assert {gtrl["gamma"], trl["gamma"], bc["gamma"]} == {numbers["gamma"]}
 
 
 def expected_fields(method: str, name: str) -> dict[str, Any]:
@@ -180,16 +181,16 @@ def test_every_method_has_defaults_for_every_task() -> None:
     for method, kind in ALGORITHMS.items():
         fields = {field.name for field in dataclasses.fields(kind)}
         for task in (TASKS | OTHERS).values():
-            assert set(defaults(method, task)) <= fields
+            assert set(kind.defaults(task)) <= fields
         # The family decides alpha, on tasks that are not in the paper too.
         if method in FAMILIES["pointmaze"]:
-            assert {defaults(method, task)["alpha"] for task in OTHERS.values()} == {FAMILIES["pointmaze"][method]}
+            assert {kind.defaults(task)["alpha"] for task in OTHERS.values()} == {FAMILIES["pointmaze"][method]}
 
 
 # OGBench's manipulation environments warn about their own action space and about a missing screen.
 @pytest.mark.filterwarnings("ignore:.*precision lowered by casting", "ignore:.*DISPLAY environment variable")
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
-def test_environments_have_these_sizes(task: Task) -> None:
+def test_environments_have_these_sizes(task: OGBenchTask) -> None:
     env = make_environment(task)
     observation, info = env.reset(seed=0, options={"task_id": tasks.GOALS_PER_TASK})
     assert observation.shape == (task.observation_dim,)
@@ -201,7 +202,7 @@ def test_environments_have_these_sizes(task: Task) -> None:
 
 
 def test_the_step_budget_ends_an_episode() -> None:
-    task = find_task("pointmaze-mini-navigate")
+    task = OTHERS["pointmaze-mini-navigate"]
     env = make_environment(task)
     env.reset(seed=0, options={"task_id": 1})
     ends = [env.step(np.zeros(2))[3] for _ in range(task.episode_length)]
@@ -228,7 +229,7 @@ def test_table_shows_every_task(capsys: pytest.CaptureFixture[str]) -> None:
         assert all(f" {number:g} " in line for number in row[-3:])
 
 
-MODULES = "gtrl gtrl.tasks gtrl.errors gtrl.evaluation.policy gtrl.evaluation.rollout gtrl.report.figures gtrl.cli"
+MODULES = "gtrl gtrl.tasks gtrl.errors gtrl.runs.policy gtrl.evaluation.rollout gtrl.report.figures gtrl.cli"
 
 
 def test_imports_that_need_no_jax() -> None:

@@ -12,9 +12,10 @@ import pytest
 import gtrl
 from gtrl.algorithms import Algorithm, make
 from gtrl.data.dataset import Data, Dataset, make_dataset
-from gtrl.data.rotation import Rotation
+from gtrl.data.shards import Rotation
 from gtrl.errors import ConfigError, RunError
-from gtrl.training import checkpoint, loop
+from gtrl.runs import checkpoints as checkpoint
+from gtrl.training import config, driver, loop
 
 
 def walks(seed: int = 0, episodes: int = 12, length: int = 30) -> Dataset:
@@ -29,17 +30,17 @@ def walks(seed: int = 0, episodes: int = 12, length: int = 30) -> Dataset:
 
 # The loop's properties, on a method with targets and one without; tests/test_methods.py trains all thirteen.
 SOME = ("gtrl", "bc")
-TRAINING = loop.Training(steps=50, batch_size=32, log_every=20, checkpoint_every=25)
+TRAINING = config.Training(steps=50, batch_size=32, log_every=20, checkpoint_every=25)
 
 
 def method(name: str) -> Algorithm:
     return make(name, hidden=(16, 16))
 
 
-def trained(algorithm: Algorithm, seeds: list[int], training: loop.Training = TRAINING, **how) -> loop.State:
+def trained(algorithm: Algorithm, seeds: list[int], training: config.Training = TRAINING, **how) -> loop.State:
     data, keys = walks(), loop.seed_keys(seeds)
     states = loop.init(algorithm, training.update, data.spec, keys, data)
-    return loop.fit(algorithm, training, states, keys, Rotation(Data(data), 1), **how)
+    return driver.fit(algorithm, training, states, keys, Rotation(Data(data), 1), **how)
 
 
 @pytest.mark.parametrize("name", SOME)
@@ -115,10 +116,10 @@ def test_bfloat16_follows_float32(name: str):
 
 
 def test_the_default_checkpoints_are_the_scored_steps():
-    assert loop.Training().checkpoint_steps == [800_000, 900_000, 1_000_000]
-    assert loop.Training(steps=850_000).checkpoint_steps == [800_000, 850_000]
-    assert loop.Training(steps=10, checkpoint_every=4).checkpoint_steps == [4, 8, 10]
-    assert loop.Training(steps=10, checkpoints=(3, 12), checkpoint_every=4).checkpoint_steps == [3, 4, 8, 10]
+    assert config.Training().checkpoint_steps == [800_000, 900_000, 1_000_000]
+    assert config.Training(steps=850_000).checkpoint_steps == [800_000, 850_000]
+    assert config.Training(steps=10, checkpoint_every=4).checkpoint_steps == [4, 8, 10]
+    assert config.Training(steps=10, checkpoints=(3, 12), checkpoint_every=4).checkpoint_steps == [3, 4, 8, 10]
 
 
 def test_lists_will_do_for_tuples_and_trl_takes_its_own_goals_only():

@@ -16,36 +16,37 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from PIL import Image, ImageSequence
 
-from gtrl import cli, mlp
-from gtrl.environments import make_environment
+from gtrl import cli
+from gtrl.envs.make import make_environment
 from gtrl.errors import VideoError, WorkerError
-from gtrl.evaluation import cameras, video
-from gtrl.evaluation.cameras import Views, find_gl
-from gtrl.evaluation.policy import load_policy, save_policy
 from gtrl.evaluation.rollout import Episode, Job, Outcome, run_episodes
-from gtrl.evaluation.video import Film, Filmed, film_episode, joined, layout_of
+from gtrl.io import mlp
+from gtrl.report import cameras, video
 from gtrl.report import film as reel
+from gtrl.report.cameras import Views, find_gl
 from gtrl.report.figures import ARRIVED, FAILED, trajectories_picture
 from gtrl.report.film import GAP, HEADER, LABEL, Caption, Picture, choose_format, compose, packed, unpacked, write_film
-from gtrl.tasks import Task, find_task
+from gtrl.report.video import Film, Filmed, film_episode, joined, layout_of
+from gtrl.runs.policy import load_policy, save_policy
+from gtrl.tasks import OGBenchTask, ogbench_task
 from gtrl.workers import spread
 
 MINI = "pointmaze-mini-navigate"
 TO_THE_GOAL = [[-1, 0], [0, -1], [1, 0], [0, 1]]  # action = goal - position: it arrives where no wall is in the way
 
 
-def header(task: Task, **changes: Any) -> dict[str, Any]:
+def header(task: OGBenchTask, **changes: Any) -> dict[str, Any]:
     sizes = {name: getattr(task, name) for name in ("observation_dim", "goal_dim", "action_dim")}
     return {"kind": "gaussian", **sizes, "algorithm": "gtrl", "task": task.name, "seed": 0, "step": 1000} | changes
 
 
 def linear_policy(path: Path, weight: Any, **changes: Any) -> Path:
     layer = mlp.Layer(np.array(weight, np.float32), np.zeros(2, np.float32))
-    save_policy(path, [layer], header(find_task(MINI), **changes))
+    save_policy(path, [layer], header(ogbench_task(MINI), **changes))
     return path
 
 
-def random_policy(path: Path, task: Task, **changes: Any) -> Path:
+def random_policy(path: Path, task: OGBenchTask, **changes: Any) -> Path:
     """One layer of random weights; a flow's reads noise and time, too."""
     rng, extra = np.random.default_rng(0), task.action_dim + 1 if changes.get("kind") == "flow" else 0
     weight = rng.normal(size=(task.observation_dim + task.goal_dim + extra, task.action_dim)) / 3
@@ -53,8 +54,8 @@ def random_policy(path: Path, task: Task, **changes: Any) -> Path:
     return path
 
 
-def short(name: str = MINI, length: int = 60) -> Task:
-    return dataclasses.replace(find_task(name), episode_length=length)
+def short(name: str = MINI, length: int = 60) -> OGBenchTask:
+    return dataclasses.replace(ogbench_task(name), episode_length=length)
 
 
 # --- the episodes that were evaluated ---
@@ -76,7 +77,7 @@ def pictures(frame: bytes) -> tuple[np.ndarray, np.ndarray]:
     return pixels[rows, GAP : GAP + 8], pixels[rows, 2 * GAP + 8 : 2 * GAP + 16]
 
 
-def filmed(policy: Path, task: Task, goal: int, number: int = 0, base_seed: int = 0) -> tuple[Film, Outcome]:
+def filmed(policy: Path, task: OGBenchTask, goal: int, number: int = 0, base_seed: int = 0) -> tuple[Film, Outcome]:
     """An episode filmed, and the same one as evaluation runs it: beside others."""
     loaded, env = load_policy(policy), make_environment(task)
     job = Job(str(policy), task, (Episode(goal, number),), base_seed, record=100)
@@ -95,7 +96,7 @@ def assert_same(one: Outcome, other: Outcome) -> None:
 @pytest.mark.parametrize("goal", [1, 5])
 def test_the_filmed_episode_is_the_evaluated_one(goal: int, tmp_path: Path) -> None:
     policy = linear_policy(tmp_path / "policy.npz", TO_THE_GOAL)
-    film, evaluated = filmed(policy, find_task(MINI), goal, number=2, base_seed=7)
+    film, evaluated = filmed(policy, ogbench_task(MINI), goal, number=2, base_seed=7)
     assert_same(film.outcome, evaluated)
     # 400 steps in at most 125 frames: every fourth step, and the last.
     path, length = np.asarray(evaluated.path), evaluated.length
@@ -109,7 +110,7 @@ def test_the_filmed_episode_is_the_evaluated_one(goal: int, tmp_path: Path) -> N
 
 def test_episodes_that_end_early_and_late(tmp_path: Path) -> None:
     """Straight on, sliding along walls, leads to goal 4 of the demo's maze; nothing moves with weights of zero."""
-    film, evaluated = filmed(linear_policy(tmp_path / "policy.npz", TO_THE_GOAL), find_task(MINI), 4)
+    film, evaluated = filmed(linear_policy(tmp_path / "policy.npz", TO_THE_GOAL), ogbench_task(MINI), 4)
     assert_same(film.outcome, evaluated)
     assert film.outcome.success
     assert 20 < film.outcome.length < 200
@@ -128,14 +129,14 @@ def count(pixels: np.ndarray, colour: str) -> int:
 
 
 def test_a_policy_that_acts_at_random_meets_the_same_noise(tmp_path: Path) -> None:
-    policy = random_policy(tmp_path / "flow.npz", find_task(MINI), kind="flow", flow_steps=3)
+    policy = random_policy(tmp_path / "flow.npz", ogbench_task(MINI), kind="flow", flow_steps=3)
     assert_same(*(found if isinstance(found, Outcome) else found.outcome for found in filmed(policy, short(), 2)))
 
 
 @pytest.mark.filterwarnings("ignore:.*precision lowered by casting", "ignore:.*DISPLAY environment variable")
 @pytest.mark.parametrize("name", ["cube-single-play", "antmaze-large-navigate", "antsoccer-arena-navigate"])
 def test_other_families_are_not_disturbed_by_looking_at_the_goal(name: str, tmp_path: Path) -> None:
-    task = find_task(name)
+    task = ogbench_task(name)
     policy = random_policy(tmp_path / "policy.npz", task)
     env, job = make_environment(task), Job(str(policy), task, (Episode(3, 0),), 0, record=1)
     film = film_episode(load_policy(policy), job, Filmed(env, blind(env.unwrapped)))
@@ -332,7 +333,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
 
 
 def test_trajectories_picture(drawn: list[Figure], tmp_path: Path) -> None:
-    layout = layout_of(find_task(MINI))
+    layout = layout_of(ogbench_task(MINI))
     walk, jump = np.array([[0, 0], [0.5, 0], [1, 0]]), np.array([[12, 0], [12, 16], [12.5, 16]])
     path = tmp_path / "trajectories.png"
     trajectories_picture(path, layout, [(2, True, walk), (2, False, jump), (4, False, walk)], "the title")
@@ -381,7 +382,7 @@ def test_trajectories_picture(drawn: list[Figure], tmp_path: Path) -> None:
 
 
 def test_mazes_without_teleporters_have_none_in_the_legend(drawn: list[Figure], tmp_path: Path) -> None:
-    trajectories_picture(tmp_path / "a.png", layout_of(find_task("pointmaze-medium-navigate")), [], "")
+    trajectories_picture(tmp_path / "a.png", layout_of(ogbench_task("pointmaze-medium-navigate")), [], "")
     legend = drawn[0].axes[-1].get_legend()
     assert legend is not None
     assert len(legend.get_texts()) == 4
@@ -406,7 +407,7 @@ def studio(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     asked: list[dict[str, Any]] = []
 
     def film_policy(
-        policy: Path, task: Task, gl: str, *, base_seed: int, workers: int | None, show: bool
+        policy: Path, task: OGBenchTask, gl: str, *, base_seed: int, workers: int | None, show: bool
     ) -> list[Film]:
         assert show
         asked.append({"policy": policy, "task": task.name, "gl": gl, "seed": base_seed, "workers": workers})
@@ -455,7 +456,7 @@ def test_a_policy_files_film(run: Path, studio: list[dict[str, Any]], drawn: lis
     with Image.open(tmp_path / "other" / "mine.gif") as gif:
         assert gif.size == (64, 48)
     assert drawn[0].get_suptitle() == f"GTRL on {MINI}, seed 5 at step 10"
-    (outcome,) = run_episodes(load_policy(policy), Job(str(policy), find_task(MINI), (Episode(4, 0),), 0, record=1))
+    (outcome,) = run_episodes(load_policy(policy), Job(str(policy), ogbench_task(MINI), (Episode(4, 0),), 0, record=1))
     np.testing.assert_array_equal(drawn[0].axes[3].lines[0].get_xydata(), np.asarray(outcome.path))
 
 
@@ -544,7 +545,7 @@ def shots(gl: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[
     """Of each kind an episode's first and last frame: allowed 125 times its length, there is none in between."""
     jobs = []
     for name, goal in SHOT.items():
-        task = dataclasses.replace(find_task(name), episode_length=125 * find_task(name).episode_length)
+        task = dataclasses.replace(ogbench_task(name), episode_length=125 * ogbench_task(name).episode_length)
         policy = random_policy(tmp_path_factory.mktemp("shots") / "policy.npz", task)
         jobs.append(Job(str(policy), task, (Episode(goal, 0),), 0, 0))
     films = dict(spread(video._film_job, [(job, gl) for job in jobs], workers=1))
@@ -592,7 +593,7 @@ def test_a_maze_as_the_camera_sees_it(shots: dict[str, tuple[Film, Job]]) -> Non
 )
 def test_walkers_and_arms(name: str, sizes: list[tuple[int, int]], shots: dict[str, tuple[Film, Job]]) -> None:
     film, job = shots[name]
-    (evaluated,) = run_episodes(load_policy(job.policy), dataclasses.replace(job, task=find_task(name)))
+    (evaluated,) = run_episodes(load_policy(job.policy), dataclasses.replace(job, task=ogbench_task(name)))
     assert (film.outcome.success, film.outcome.length) == (evaluated.success, evaluated.length)
     width = sum(width for width, _ in sizes) + 3 * GAP
     assert unpacked(film.frames[0]).size[0] == width + width % 2

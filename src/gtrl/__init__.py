@@ -16,18 +16,18 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from gtrl.algorithms import make
-    from gtrl.data.check import check_file
+    from gtrl.data.checks import check_file
     from gtrl.data.collect.expert import Experts
     from gtrl.data.collect.files import collect
     from gtrl.data.dataset import Data, Dataset, load_dataset, make_dataset
-    from gtrl.data.get import get_dataset
+    from gtrl.data.sources.get import get_dataset
     from gtrl.errors import GtrlError
     from gtrl.evaluation.evaluate import evaluate
-    from gtrl.evaluation.policy import Policy, load_policy
-    from gtrl.runs import Run
+    from gtrl.runs.policy import Policy, load_policy
+    from gtrl.runs.run import Run
     from gtrl.tasks import TASKS, Task, find_task
-    from gtrl.training.loop import Training
-    from gtrl.training.run import train
+    from gtrl.training.config import Training
+    from gtrl.training.train import train
 
 _HOME = {
     "make": "algorithms",

@@ -22,13 +22,13 @@ import numpy as np
 import optax
 from jax import Array
 
-from gtrl import __version__, console, speed
+from gtrl import __version__, console
 from gtrl.algorithms import Algorithm, make
-from gtrl.data.dataset import Dataset, make_dataset
-from gtrl.data.goals import Batch
-from gtrl.networks import Spec
-from gtrl.tasks import LEARNING_RATE, Goals, Task
-from gtrl.training import loop
+from gtrl.data.dataset import Dataset, Spec, make_dataset
+from gtrl.data.sampling import Batch
+from gtrl.nn import speed
+from gtrl.tasks import LEARNING_RATE, Goals, OGBenchTask
+from gtrl.training import config, driver, loop
 
 SECONDS = 0.5  # that one repeat takes, about
 
@@ -50,8 +50,8 @@ class Case:
         return make(self.method, hidden=self.hidden)
 
     @property
-    def update(self) -> loop.Update:
-        return loop.Update(
+    def update(self) -> config.Update:
+        return config.Update(
             batch_size=self.batch_size, learning_rate=LEARNING_RATE, precision=self.precision, fast=self.fast
         )
 
@@ -79,7 +79,7 @@ def timed(run: Callable[[int], Any], repeats: int, seconds: float = SECONDS) -> 
         began = time.perf_counter()
         run(steps)
         took = time.perf_counter() - began
-    steps = max(loop.CHUNK_STEPS, round(seconds * steps / took))
+    steps = max(driver.CHUNK_STEPS, round(seconds * steps / took))
     found = []
     for _ in range(repeats):
         began = time.perf_counter()
@@ -130,7 +130,7 @@ def memory(case: Case, data: Dataset) -> dict[str, int]:
 def host_goals(
     rng: np.random.Generator, row: np.ndarray, end: np.ndarray, rows: int, mixture: Goals, geometric: bool, gamma: float
 ) -> np.ndarray:
-    """`gtrl.data.goals.sample_goals` in NumPy."""
+    """`gtrl.data.sampling.sample_goals` in NumPy."""
     count = len(row)
     offset = rng.geometric(1 - gamma, count) if geometric else 1 + (rng.random(count) * (end - row)).astype(np.int64)
     ahead = np.minimum(row + offset, end)
@@ -141,7 +141,7 @@ def host_goals(
 
 
 def host_batch(rng: np.random.Generator, data: dict[str, np.ndarray], size: int, algorithm: Algorithm) -> Batch:
-    """`gtrl.data.goals.sample_batch` in NumPy, for methods that look one step ahead."""
+    """`gtrl.data.sampling.sample_batch` in NumPy, for methods that look one step ahead."""
     observations, actions, goals = data["observations"], data["actions"], data["goals"]
     rows = len(observations)
     i = data["transitions"][rng.integers(len(data["transitions"]), size=size)]
@@ -281,7 +281,7 @@ def variants(fast: Sequence[str], ablate: bool) -> list[tuple[str, ...]]:
 
 
 def bench(
-    task: Task,
+    task: OGBenchTask,
     methods: Sequence[str] = ("gtrl", "trl"),
     *,
     seeds: Sequence[int] = (1, 4),

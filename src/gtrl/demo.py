@@ -14,9 +14,9 @@ import numpy as np
 
 from gtrl import console
 from gtrl.evaluation.evaluate import evaluate, success_rate
-from gtrl.npz import write_npz
-from gtrl.runs import Run
-from gtrl.tasks import find_task
+from gtrl.io.npz import write_npz
+from gtrl.runs.run import Run
+from gtrl.tasks import ogbench_task
 
 TASK = "pointmaze-mini-navigate"
 METHODS = ("gtrl", "trl")
@@ -41,10 +41,10 @@ def demo(
     """Run the demo and return its directory. The base seed decides the data and the seeds of training."""
     from gtrl.data.collect.files import collect
     from gtrl.data.dataset import load_dataset
-    from gtrl.training.run import train
+    from gtrl.training.train import train
 
     folder = Path(out).expanduser() if out else Path("runs/demo") / datetime.now().strftime("%Y%m%d-%H%M%S")
-    task = find_task(TASK)
+    task = ogbench_task(TASK)
     path = collect(task, folder / "data" / f"{task.dataset}.npz", seed=seed, workers=workers, show=show)
     data = load_dataset(path, task)
     rows = []
@@ -81,16 +81,16 @@ def _percent(rows: Sequence[dict[str, Any]], goals: Sequence[str]) -> list[str]:
 
 def draw(folder: Path, rows: Sequence[dict[str, Any]]) -> Path:
     """`demo.png`: the maze, the exact values, and what each method learned and did."""
-    from gtrl.environments import make_environment
+    from gtrl.envs.make import make_environment
     from gtrl.report.figures import maze_picture
     from gtrl.theory.maze import grid_of, point_maze_values
 
-    task = find_task(TASK)
+    task = ogbench_task(TASK)
     maze = make_environment(task).unwrapped
     layout = np.load(folder / METHODS[0] / "values.npz")
     grid = grid_of(maze.maze_map, maze._maze_unit, maze._offset_x)
     goal = layout["goals"][PICTURED_GOAL - 1]
-    values = point_maze_values(grid, goal, task.gamma, layout["entrances"], layout["exits"])
+    values = point_maze_values(grid, goal, task.defaults["gamma"], layout["entrances"], layout["exits"])
     write_npz(folder / "exact.npz", {"points": grid.points, "values": values})
     rates: dict[str, list[float]] = {}
     for method in METHODS:

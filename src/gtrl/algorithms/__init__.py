@@ -1,45 +1,45 @@
 """The methods: one file each. `make` gives one with its defaults for a task."""
 
-from importlib import import_module
 from typing import Any
 
 from gtrl.algorithms.base import Algorithm
-from gtrl.errors import UnknownNameError
-from gtrl.tasks import Task, defaults
+from gtrl.registry import Registry
+from gtrl.tasks import Task, find_task
 
-# One line for each method: its file and its class there, in the order they are shown.
-METHODS = (
-    "gtrl.GTRL",
-    "trl.TRL",
-    "bc.BC",
-    "fbc.FBC",
-    "ivl.IVL",
-    "iql.IQL",
-    "td.TD",
-    "td.TDn",
-    "crl.CRL",
-    "mc.MC",
-    "qrl.QRL",
-    "tdp.TDP",
-    "coe.COE",
+# Where each of ours is, in the order they are shown.
+_OWN = {
+    "gtrl": "gtrl:GTRL",
+    "trl": "trl:TRL",
+    "bc": "bc:BC",
+    "fbc": "fbc:FBC",
+    "ivl": "ivl:IVL",
+    "iql": "iql:IQL",
+    "td": "td:TD",
+    "td-n": "td:TDn",
+    "crl": "crl:CRL",
+    "mc": "mc:MC",
+    "qrl": "qrl:QRL",
+    "tdp": "tdp:TDP",
+    "coe": "coe:COE",
+}
+
+
+def _is_method(thing: Any) -> bool:
+    return isinstance(thing, type) and issubclass(thing, Algorithm) and hasattr(thing, "name")
+
+
+ALGORITHMS: Registry[type[Algorithm]] = Registry(
+    "method", "gtrl.methods", _is_method, {name: f"{__name__}.{place}" for name, place in _OWN.items()}
 )
 
 
-def _load(place: str) -> type[Algorithm]:
-    module, kind = place.split(".")
-    return getattr(import_module(f"{__name__}.{module}"), kind)
-
-
-ALGORITHMS: dict[str, type[Algorithm]] = {kind.name: kind for kind in map(_load, METHODS)}
-
-
 def find_algorithm(name: str) -> type[Algorithm]:
-    if name not in ALGORITHMS:
-        raise UnknownNameError("method", name, ALGORITHMS)
-    return ALGORITHMS[name]
+    """The method of that name, or at `module:Name`."""
+    return ALGORITHMS.find(name)
 
 
-def make(name: str, task: Task | None = None, **fields: Any) -> Algorithm:
+def make(name: str, task: str | Task | None = None, **fields: Any) -> Algorithm:
     """A method with its defaults for a task, and `fields` on top."""
     kind = find_algorithm(name)
-    return kind(**((defaults(kind.name, task) if task else {}) | fields))
+    task = find_task(task) if isinstance(task, str) else task
+    return kind(**((kind.defaults(task) if task else {}) | fields))

@@ -1,6 +1,5 @@
 """What every method is: a frozen dataclass whose fields are its hyperparameters."""
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, ClassVar, Literal
@@ -9,10 +8,12 @@ import jax.numpy as jnp
 import tyro
 from jax import Array
 
-from gtrl.data.goals import Batch
+from gtrl.data.dataset import Spec
+from gtrl.data.sampling import Batch
 from gtrl.errors import ConfigError
-from gtrl.networks import Actor, ActorCritic, FlowActor, Spec
-from gtrl.tasks import ACTOR_GOALS, HIDDEN, TARGET_RATE, VALUE_GOALS, Goals
+from gtrl.fields import DISCOUNT, PROBABILITIES, SHARE, WIDTHS, check_fields, checked
+from gtrl.nn.networks import Actor, ActorCritic, FlowActor
+from gtrl.tasks import ACTOR_GOALS, HIDDEN, TARGET_RATE, VALUE_GOALS, Goals, Task
 
 Metrics = dict[str, Array]
 Family = Literal["behavioural cloning", "temporal difference", "Monte Carlo", "triangle inequality"]
@@ -36,40 +37,24 @@ class Algorithm(ABC):
     averaged: ClassVar[str | None] = None  # the field of its networks that has a moving average: the target
     trajectory_goals: ClassVar[bool] = False  # no target for goals off the state's trajectory
 
-    gamma: float = 0.99  # discount, and the parameter of geometric goal offsets
-    value_goals: Goals = VALUE_GOALS  # (current, trajectory, random)
+    gamma: float = checked(0.99, DISCOUNT)  # discount, and the parameter of geometric goal offsets
+    value_goals: Goals = checked(VALUE_GOALS, PROBABILITIES)  # (current, trajectory, random)
     value_geometric: bool = True  # geometric offsets along the trajectory, else uniform
-    actor_goals: Goals = ACTOR_GOALS  # the same for the goals the policy is trained on
+    actor_goals: Goals = checked(ACTOR_GOALS, PROBABILITIES)  # the same for the goals the policy is trained on
     actor_geometric: bool = False  # geometric offsets for them, else uniform
-    hidden: tuple[int, ...] = HIDDEN  # widths of all networks
-    target_rate: float = TARGET_RATE  # eta
+    hidden: tuple[int, ...] = checked(HIDDEN, WIDTHS)  # widths of all networks
+    target_rate: float = checked(TARGET_RATE, SHARE)  # eta
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value: Any = getattr(self, field.name)
-            if isinstance(value, list):  # fields must be hashable
-                object.__setattr__(self, field.name, tuple(value))
-            elif type(value) in (int, float) and not 0 <= value < math.inf:
-                raise ConfigError(f"{field.name.strip('_')} is {value} and must be a number from 0 up.")
-            elif field.name.startswith("kappa") and not 0.5 <= value < 1:
-                raise ConfigError(f"{field.name} is {value} and must lie from 0.5 up to below 1.")
-            elif field.type is int and (value < 1 or value != int(value)):
-                raise ConfigError(f"{field.name} is {value} and must be a whole number from 1 up.")
-        if not 0 < self.gamma < 1:
-            raise ConfigError(f"gamma is {self.gamma} and must lie between 0 and 1.")
-        for name in ("value_goals", "actor_goals"):
-            mixture = getattr(self, name)
-            if len(mixture) != 3 or min(mixture) < 0 or abs(sum(mixture) - 1) > 1e-6:
-                raise ConfigError(
-                    f"{name} is {mixture} and must be three probabilities (current, trajectory, random) that sum to 1."
-                )
+        check_fields(self)
         if self.trajectory_goals and tuple(self.value_goals) != (0, 1, 0):
             reason = "it has no target for goals off the state's trajectory"
             raise ConfigError(f"value_goals of {self.title} must be (0, 1, 0): {reason}.")
-        if not self.hidden or min(self.hidden) < 1:
-            raise ConfigError(f"hidden is {self.hidden} and must be one or more positive widths.")
-        if not 0 < self.target_rate <= 1:
-            raise ConfigError(f"target_rate is {self.target_rate} and must lie in (0, 1].")
+
+    @classmethod
+    def defaults(cls, task: Task) -> dict[str, Any]:
+        """The fields in which this method's defaults differ on a task: by default all that the task has for it."""
+        return {name: value for name, value in task.defaults.items() if name in {field.name for field in fields(cls)}}
 
     @property
     def lookahead(self) -> int:

@@ -1,14 +1,16 @@
 """BC: goal-conditioned behaviour cloning."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from jax import Array
 
-from gtrl import objectives as o
+from gtrl.algorithms import objectives as o
 from gtrl.algorithms.base import Algorithm, Metrics
-from gtrl.data.goals import Batch
-from gtrl.networks import Actor, Spec
+from gtrl.data.dataset import Spec
+from gtrl.data.sampling import Batch
+from gtrl.nn.networks import Actor
+from gtrl.tasks import Task
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,11 @@ class BC(Algorithm):
     family: ClassVar = "behavioural cloning"
     idea: ClassVar = "imitate the logged action, given a state that was reached later"
     reference: ClassVar = "Park et al. 2025, OGBench"
+
+    @classmethod
+    def defaults(cls, task: Task) -> dict[str, Any]:
+        """The goals are the future of the own trajectory on every task."""
+        return {name: value for name, value in super().defaults(task).items() if name != "actor_goals"}
 
     def init(self, key: Array, spec: Spec) -> Actor:
         return Actor.init(key, spec, self.hidden)

@@ -8,10 +8,13 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from gtrl import objectives as o
+from gtrl.algorithms import objectives as o
 from gtrl.algorithms.base import Algorithm, Metrics
-from gtrl.data.goals import Batch
-from gtrl.networks import ActorCritic, Critic, Network, Spec, init_mlp
+from gtrl.data.dataset import Spec
+from gtrl.data.sampling import Batch
+from gtrl.fields import NOT_NEGATIVE, checked
+from gtrl.nn.fused import fused
+from gtrl.nn.networks import ActorCritic, Critic, Network, init_mlp
 
 
 class Generator(eqx.Module):
@@ -49,8 +52,8 @@ class COE(Algorithm):
     reconstruction: ClassVar = True
     averaged: ClassVar = "critic"
 
-    alpha: float = 0.1  # behaviour cloning coefficient
-    anchor: float = 0.1  # how strongly proposals are held to logged sub-goals
+    alpha: float = checked(0.1, NOT_NEGATIVE)  # behaviour cloning coefficient
+    anchor: float = checked(0.1, NOT_NEGATIVE)  # how strongly proposals are held to logged sub-goals
     distill: bool = True  # a second critic that reads the task's goal; off where goals are whole states
 
     def init(self, key: Array, spec: Spec) -> Nets:
@@ -66,13 +69,18 @@ class COE(Algorithm):
 
         # --- critic: the composition through the proposal ---
         proposal = jax.lax.stop_gradient((w, a_w))
-        first, second = target.many((s, a, proposal[0]), (*proposal, g))
+        first, second = fused((target, s, a, proposal[0]), (target, *proposal, g))
         composed = jax.nn.sigmoid(first) * jax.nn.sigmoid(second)
         y = o.base_case(composed, batch.goal_is_state, batch.goal_is_next, self.gamma)
-        logit, oracle_logit, mean = nets.passes(batch, g)
+        logit, oracle_logit, mean = fused(
+            (nets.critic, s, a, g),
+            (nets.oracle_critic, s, a, batch.value_goal_oracle),
+            (nets.actor, s, batch.actor_goal),
+        )
 
         # --- generator: up the composition, near the data ---
-        first, second = jax.lax.stop_gradient(nets.critic).many((s, a, w), (w, a_w, g))
+        critic = jax.lax.stop_gradient(nets.critic)
+        first, second = fused((critic, s, a, w), (critic, w, a_w, g))
         ascent = -(jax.nn.log_sigmoid(first) + jax.nn.log_sigmoid(second)).min(0).mean()
         distance = o.behaviour_cloning(w, batch.subgoal) + o.behaviour_cloning(a_w, batch.subgoal_action)
         held = jnp.where(batch.decomposable, distance, 0.0).mean()

@@ -1,17 +1,30 @@
 """CRL: tell the goal a trajectory reached from goals of other trajectories."""
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from gtrl import objectives as o
+from gtrl.algorithms import objectives as o
 from gtrl.algorithms.base import Algorithm, Metrics
-from gtrl.data.goals import Batch
-from gtrl.networks import Actor, Bilinear, Spec, at_policy
-from gtrl.tasks import TRAJECTORY_GOALS, Goals
+from gtrl.data.dataset import Spec
+from gtrl.data.sampling import Batch
+from gtrl.fields import COUNT, NOT_NEGATIVE, PROBABILITIES, checked
+from gtrl.nn.networks import Actor, Bilinear, at_policy
+from gtrl.tasks import TRAJECTORY_GOALS, Goals, Task
+
+# alpha by family of task, published with OGBench for goals that are whole states; the oracle goals' own are not public.
+ALPHA = {
+    "pointmaze": 0.03,
+    "antmaze": 0.1,
+    "humanoidmaze": 0.1,
+    "antsoccer": 0.3,
+    "cube": 3.0,
+    "scene": 3.0,
+    "puzzle": 3.0,
+}
 
 
 class Nets(NamedTuple):
@@ -32,9 +45,14 @@ class CRL(Algorithm):
     reference: ClassVar = "Eysenbach et al. 2022, Contrastive RL"
     trajectory_goals: ClassVar = True
 
-    value_goals: Goals = TRAJECTORY_GOALS  # (current, trajectory, random)
-    alpha: float = 0.1  # behaviour cloning coefficient
-    latent: int = 512  # d, the width of phi and psi
+    value_goals: Goals = checked(TRAJECTORY_GOALS, PROBABILITIES)  # (current, trajectory, random)
+    alpha: float = checked(0.1, NOT_NEGATIVE)  # behaviour cloning coefficient
+    latent: int = checked(512, COUNT)  # d, the width of phi and psi
+
+    @classmethod
+    def defaults(cls, task: Task) -> dict[str, Any]:
+        alpha = ALPHA.get(task.family, cls.alpha)
+        return super().defaults(task) | {"alpha": alpha}
 
     def init(self, key: Array, spec: Spec) -> Nets:
         critic_key, actor_key = jax.random.split(key)

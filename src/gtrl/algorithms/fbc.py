@@ -5,10 +5,12 @@ from typing import ClassVar
 
 from jax import Array
 
-from gtrl import objectives as o
+from gtrl.algorithms import objectives as o
 from gtrl.algorithms.base import Algorithm, Metrics
-from gtrl.data.goals import Batch
-from gtrl.networks import FlowActor, Spec
+from gtrl.data.dataset import Spec
+from gtrl.data.sampling import Batch
+from gtrl.fields import COUNT, checked
+from gtrl.nn.networks import FlowActor
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class FBC(Algorithm):
     reference: ClassVar = "Park et al. 2025, OGBench; Lipman et al. 2023, Flow Matching"
 
     actor_geometric: bool = True  # geometric offsets of goals, else uniform
-    flow_steps: int = 10  # Euler steps from noise to action
+    flow_steps: int = checked(10, COUNT)  # Euler steps from noise to action
 
     def init(self, key: Array, spec: Spec) -> FlowActor:
         return FlowActor.init(key, spec, self.hidden, self.flow_steps)

@@ -7,10 +7,13 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from gtrl import objectives as o
+from gtrl.algorithms import objectives as o
 from gtrl.algorithms.base import Algorithm, Lambda, Metrics
-from gtrl.data.goals import Batch
-from gtrl.networks import ActorCritic, Critic, Spec
+from gtrl.data.dataset import Spec
+from gtrl.data.sampling import Batch
+from gtrl.fields import EXPECTILE, NOT_NEGATIVE, checked
+from gtrl.nn.fused import fused
+from gtrl.nn.networks import ActorCritic, Critic
 from gtrl.tasks import HINDSIGHT_CLIP, ONE_STEP_EXPECTILE, SUBGOAL_EXPECTILE
 
 
@@ -25,13 +28,13 @@ class GTRL(Algorithm):
     reference: ClassVar = "GTRL: Grounding Divide-and-Conquer Value Learning with Temporal Differences"
     averaged: ClassVar = "critic"
 
-    lambda_: Lambda = 0.0  # distance weight: exponent of rho
-    alpha: float = 0.1  # behaviour cloning coefficient
-    kappa: float = SUBGOAL_EXPECTILE  # expectile where m = 1
-    kappa_one_step: float = ONE_STEP_EXPECTILE  # expectile where m = 0
+    lambda_: Lambda = checked(0.0, NOT_NEGATIVE)  # distance weight: exponent of rho
+    alpha: float = checked(0.1, NOT_NEGATIVE)  # behaviour cloning coefficient
+    kappa: float = checked(SUBGOAL_EXPECTILE, EXPECTILE)  # expectile where m = 1
+    kappa_one_step: float = checked(ONE_STEP_EXPECTILE, EXPECTILE)  # expectile where m = 0
     selection: o.Selection = "max"  # target where m = 1: the larger of both, or always the composition
     hindsight: bool = True  # weight goals drawn in hindsight (equation 9)
-    hindsight_clip: float = HINDSIGHT_CLIP  # c
+    hindsight_clip: float = checked(HINDSIGHT_CLIP, NOT_NEGATIVE)  # c
     rho_reads: Literal["critic", "target"] = "critic"  # the paper's Q(s, a, g), or the target value
     actor_reads: Literal["logit", "value"] = "logit"  # what the actor maximises
     distill: bool = True  # a second critic that reads the task's goal; off where goals are whole states
@@ -44,8 +47,11 @@ class GTRL(Algorithm):
         w, a_w = batch.subgoal, batch.subgoal_action
 
         # --- targets, from the target critic: no gradient ---
-        to_subgoal, from_subgoal, following, current = target.many(
-            (s, a, w), (w, a_w, g), (batch.next_observation, batch.next_action, g), (s, a, g)
+        to_subgoal, from_subgoal, following, current = fused(
+            (target, s, a, w),
+            (target, w, a_w, g),
+            (target, batch.next_observation, batch.next_action, g),
+            (target, s, a, g),
         )
         y_dc = o.compose(jax.nn.sigmoid(to_subgoal), jax.nn.sigmoid(from_subgoal), batch, self.gamma)  # eq. 5
         y_td = o.one_step(jax.nn.sigmoid(following), batch, self.gamma)  # eq. 6
@@ -60,7 +66,11 @@ class GTRL(Algorithm):
         rho = o.distance_weight(log_q, self.gamma, self.lambda_)
 
         # --- the full objective ---
-        logit, oracle_logit, mean = nets.passes(batch, g)
+        logit, oracle_logit, mean = fused(
+            (nets.critic, s, a, g),
+            (nets.oracle_critic, s, a, batch.value_goal_oracle),
+            (nets.actor, s, batch.actor_goal),
+        )
         critic_loss = (h * rho * o.expectile(logit, y_a, kappa)).mean()  # eq. 10
         distill_loss = o.distill(oracle_logit, logit)
         actor_loss, metrics = o.ddpg_bc(mean, nets.acting_critic, batch, self.alpha, self.actor_reads)  # eq. 4

@@ -1,16 +1,31 @@
 """IQL: the maximum over actions as an expectile of the critic at logged actions."""
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 from jax import Array
 
-from gtrl import objectives as o
+from gtrl.algorithms import objectives as o
 from gtrl.algorithms.base import Algorithm, Metrics
-from gtrl.data.goals import Batch
-from gtrl.networks import Actor, Critic, Spec, at_policy, together
-from gtrl.tasks import IQL_EXPECTILE, IQL_GOALS, Goals
+from gtrl.data.dataset import Spec
+from gtrl.data.sampling import Batch
+from gtrl.fields import EXPECTILE, NOT_NEGATIVE, PROBABILITIES, checked
+from gtrl.nn.fused import fused
+from gtrl.nn.networks import Actor, Critic, at_policy
+from gtrl.tasks import Goals, Task
+
+VALUE_GOALS: Goals = (0.2, 0.5, 0.3)  # as published with OGBench
+# alpha by family of task, published with OGBench for goals that are whole states; the oracle goals' own are not public.
+ALPHA = {
+    "pointmaze": 0.003,
+    "antmaze": 0.3,
+    "humanoidmaze": 0.1,
+    "antsoccer": 0.1,
+    "cube": 1.0,
+    "scene": 1.0,
+    "puzzle": 1.0,
+}
 
 
 class Nets(NamedTuple):
@@ -32,9 +47,14 @@ class IQL(Algorithm):
     reference: ClassVar = "Kostrikov et al. 2022, IQL"
     averaged: ClassVar = "critic"
 
-    value_goals: Goals = IQL_GOALS  # (current, trajectory, random)
-    alpha: float = 0.3  # behaviour cloning coefficient
-    kappa: float = IQL_EXPECTILE
+    value_goals: Goals = checked(VALUE_GOALS, PROBABILITIES)  # (current, trajectory, random)
+    alpha: float = checked(0.3, NOT_NEGATIVE)  # behaviour cloning coefficient
+    kappa: float = checked(0.9, EXPECTILE)
+
+    @classmethod
+    def defaults(cls, task: Task) -> dict[str, Any]:
+        alpha = ALPHA.get(task.family, cls.alpha)
+        return super().defaults(task) | {"alpha": alpha}
 
     def init(self, key: Array, spec: Spec) -> Nets:
         critic_key, v_key, actor_key = jax.random.split(key, 3)
@@ -46,10 +66,10 @@ class IQL(Algorithm):
 
     def loss(self, nets: Nets, target: Critic, batch: Batch, _: Array) -> tuple[Array, Metrics]:
         s, a, g = batch.observation, batch.action, batch.value_goal_oracle
-        v, v_next = nets.v.many((s, g), (batch.next_observation, g))
+        v, v_next = fused((nets.v, s, g), (nets.v, batch.next_observation, g))
         q_bar = target(s, a, g).min(0)
         value_loss = (o.asymmetry(v, q_bar, self.kappa) * (q_bar - v) ** 2).mean()
-        q, mean = together((nets.critic, (s, a, g)), (nets.actor, (s, batch.actor_goal)))
+        q, mean = fused((nets.critic, s, a, g), (nets.actor, s, batch.actor_goal))
         y = o.countdown(jax.lax.stop_gradient(v_next), batch, self.gamma)
         critic_loss = ((y - q) ** 2).mean()
         actor_loss, metrics = o.ddpg_bc(mean, nets.critic, batch, self.alpha)

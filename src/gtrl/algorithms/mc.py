@@ -6,10 +6,13 @@ from typing import ClassVar
 import jax
 from jax import Array
 
-from gtrl import objectives as o
+from gtrl.algorithms import objectives as o
 from gtrl.algorithms.base import Algorithm, Metrics
-from gtrl.data.goals import Batch
-from gtrl.networks import ActorCritic, Spec, together
+from gtrl.data.dataset import Spec
+from gtrl.data.sampling import Batch
+from gtrl.fields import NOT_NEGATIVE, PROBABILITIES, checked
+from gtrl.nn.fused import fused
+from gtrl.nn.networks import ActorCritic
 from gtrl.tasks import TRAJECTORY_GOALS, Goals
 
 
@@ -24,15 +27,15 @@ class MC(Algorithm):
     reference: ClassVar = "Tian et al. 2021; Shah et al. 2021"
     trajectory_goals: ClassVar = True
 
-    value_goals: Goals = TRAJECTORY_GOALS  # (current, trajectory, random)
-    alpha: float = 0.1  # behaviour cloning coefficient
+    value_goals: Goals = checked(TRAJECTORY_GOALS, PROBABILITIES)  # (current, trajectory, random)
+    alpha: float = checked(0.1, NOT_NEGATIVE)  # behaviour cloning coefficient
 
     def init(self, key: Array, spec: Spec) -> ActorCritic:
         return ActorCritic.init(key, spec, self.hidden)
 
     def loss(self, nets: ActorCritic, _: None, batch: Batch, __: Array) -> tuple[Array, Metrics]:
         s, g = batch.observation, batch.value_goal_oracle
-        logit, mean = together((nets.critic, (s, batch.action, g)), (nets.actor, (s, batch.actor_goal)))
+        logit, mean = fused((nets.critic, s, batch.action, g), (nets.actor, s, batch.actor_goal))
         critic_loss = o.bce(logit, o.monte_carlo(batch, self.gamma)).mean()
         actor_loss, metrics = o.ddpg_bc(mean, nets.critic, batch, self.alpha)
         return o.total(metrics | {"q": jax.nn.sigmoid(logit).mean()}, critic=critic_loss, actor=actor_loss)

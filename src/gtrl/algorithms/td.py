@@ -1,15 +1,19 @@
 """TD and TD-n: temporal differences over one step, and over n."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 from jax import Array
 
-from gtrl import objectives as o
+from gtrl.algorithms import objectives as o
 from gtrl.algorithms.base import Algorithm, Metrics
-from gtrl.data.goals import Batch
-from gtrl.networks import ActorCritic, Critic, Spec, together
+from gtrl.data.dataset import Spec
+from gtrl.data.sampling import Batch
+from gtrl.fields import COUNT, EXPECTILE, NOT_NEGATIVE, checked
+from gtrl.nn.fused import fused
+from gtrl.nn.networks import ActorCritic, Critic
+from gtrl.tasks import Task
 
 
 @dataclass(frozen=True)
@@ -29,9 +33,9 @@ class TD(Algorithm):
     reference: ClassVar = "Sutton and Barto 2018"
     averaged: ClassVar = "critic"
 
-    alpha: float = 0.1  # behaviour cloning coefficient
-    n: int = 1  # steps before the target reads the critic
-    kappa: float = 0.5  # expectile over the targets; 0.5 is their mean
+    alpha: float = checked(0.1, NOT_NEGATIVE)  # behaviour cloning coefficient
+    n: int = checked(1, COUNT)  # steps before the target reads the critic
+    kappa: float = checked(0.5, EXPECTILE)  # expectile over the targets; 0.5 is their mean
 
     @property
     def lookahead(self) -> int:
@@ -44,7 +48,7 @@ class TD(Algorithm):
         s, g = batch.observation, batch.value_goal_oracle
         ahead = jax.nn.sigmoid(target(batch.ahead_observation, batch.ahead_action, g))
         y_td = o.n_step(ahead, batch, self.gamma)  # eq. 6, over n steps
-        logit, mean = together((nets.critic, (s, batch.action, g)), (nets.actor, (s, batch.actor_goal)))
+        logit, mean = fused((nets.critic, s, batch.action, g), (nets.actor, s, batch.actor_goal))
         critic_loss = o.expectile(logit, y_td, self.kappa).mean()
         actor_loss, metrics = o.ddpg_bc(mean, nets.critic, batch, self.alpha)
         metrics |= {"q": jax.nn.sigmoid(logit).mean(), "y_td": y_td.mean()}
@@ -63,4 +67,9 @@ class TDn(TD):
     title: ClassVar = "TD-n"
     idea: ClassVar = "the logged steps up to the goal, or n of them and the critic from there"
 
-    n: int = 25
+    n: int = checked(25, COUNT)
+
+    @classmethod
+    def defaults(cls, task: Task) -> dict[str, Any]:
+        """25 and 50 are public for large puzzles and humanoid mazes; 25 elsewhere is ours."""
+        return super().defaults(task) | {"n": 50 if task.family == "humanoidmaze" else 25}

@@ -7,11 +7,14 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from gtrl import objectives as o
+from gtrl.algorithms import objectives as o
 from gtrl.algorithms.base import Algorithm, Metrics
-from gtrl.data.goals import Batch
+from gtrl.data.dataset import Spec
+from gtrl.data.sampling import Batch
 from gtrl.errors import ConfigError
-from gtrl.networks import ActorCritic, Critic, Spec
+from gtrl.fields import COUNT, NOT_NEGATIVE, checked
+from gtrl.nn.fused import fused
+from gtrl.nn.networks import ActorCritic, Critic
 
 
 @dataclass(frozen=True)
@@ -32,8 +35,8 @@ class TDP(Algorithm):
     reconstruction: ClassVar = True
     averaged: ClassVar = "critic"
 
-    alpha: float = 0.1  # behaviour cloning coefficient
-    candidates: int = 8  # sub-goals that are searched
+    alpha: float = checked(0.1, NOT_NEGATIVE)  # behaviour cloning coefficient
+    candidates: int = checked(8, COUNT)  # sub-goals that are searched
     distill: bool = True  # a second critic that reads the task's goal; off where goals are whole states
 
     def init(self, key: Array, spec: Spec) -> ActorCritic:
@@ -42,7 +45,11 @@ class TDP(Algorithm):
     def loss(self, nets: ActorCritic, target: Critic, batch: Batch, _: Array) -> tuple[Array, Metrics]:
         s, a, g = batch.observation, batch.action, batch.value_goal
         y = o.base_case(self._best(target, s, a, g), batch.goal_is_state, batch.goal_is_next, self.gamma)
-        logit, oracle_logit, mean = nets.passes(batch, g)
+        logit, oracle_logit, mean = fused(
+            (nets.critic, s, a, g),
+            (nets.oracle_critic, s, a, batch.value_goal_oracle),
+            (nets.actor, s, batch.actor_goal),
+        )
         actor_loss, metrics = o.ddpg_bc(mean, nets.acting_critic, batch, self.alpha)
         metrics |= {"q": jax.nn.sigmoid(logit).mean(), "y_dc": y.mean()}
         distill_loss = o.distill(oracle_logit, logit)
@@ -55,6 +62,6 @@ class TDP(Algorithm):
         rows = jnp.arange(len(s))
         others = (rows + 1 + jnp.arange(self.candidates)[:, None]) % len(s)
         own, other = jnp.broadcast_to(rows, others.shape).ravel(), others.ravel()
-        first, second = target.many((s[own], a[own], s[other]), (s[other], a[other], g[own]))
+        first, second = fused((target, s[own], a[own], s[other]), (target, s[other], a[other], g[own]))
         product = jax.nn.sigmoid(first) * jax.nn.sigmoid(second)
         return product.reshape(-1, *others.shape).max(1)

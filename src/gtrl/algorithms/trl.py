@@ -1,17 +1,34 @@
 """TRL: divide-and-conquer values by an expectile over sub-goals of one trajectory (equation 5)."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from gtrl import objectives as o
+from gtrl.algorithms import objectives as o
 from gtrl.algorithms.base import Algorithm, Lambda, Metrics
-from gtrl.data.goals import Batch
-from gtrl.networks import ActorCritic, Critic, Spec
-from gtrl.tasks import SUBGOAL_EXPECTILE, TRAJECTORY_GOALS, Goals
+from gtrl.data.dataset import Spec
+from gtrl.data.sampling import Batch
+from gtrl.fields import EXPECTILE, NOT_NEGATIVE, PROBABILITIES, checked
+from gtrl.nn.fused import fused
+from gtrl.nn.networks import ActorCritic, Critic
+from gtrl.tasks import SUBGOAL_EXPECTILE, TRAJECTORY_GOALS, Goals, Task
+
+# TRL's own (lambda, alpha), public for these tasks; on the others TRL takes GTRL's, as none are public.
+PUBLISHED = {
+    "scene-play": (1.0, 1.0),
+    "cube-single-play": (0.7, 1.0),
+    "cube-double-play": (1.0, 10.0),
+    "puzzle-3x3-play": (0.5, 2.0),
+    "puzzle-4x4-play": (2.0, 2.0),
+    "antmaze-large-navigate": (0.0, 0.7),
+    "antsoccer-arena-navigate": (0.5, 0.3),
+    "humanoidmaze-medium-navigate": (0.0, 0.1),
+    "humanoidmaze-large-navigate": (0.1, 0.1),
+    "pointmaze-medium-navigate": (0.7, 10.0),
+}
 
 
 @dataclass(frozen=True)
@@ -26,13 +43,18 @@ class TRL(Algorithm):
     averaged: ClassVar = "critic"
     trajectory_goals: ClassVar = True
 
-    value_goals: Goals = TRAJECTORY_GOALS  # (current, trajectory, random)
-    lambda_: Lambda = 0.0  # distance weight: exponent of rho
-    alpha: float = 0.1  # behaviour cloning coefficient
-    kappa: float = SUBGOAL_EXPECTILE
+    value_goals: Goals = checked(TRAJECTORY_GOALS, PROBABILITIES)  # (current, trajectory, random)
+    lambda_: Lambda = checked(0.0, NOT_NEGATIVE)  # distance weight: exponent of rho
+    alpha: float = checked(0.1, NOT_NEGATIVE)  # behaviour cloning coefficient
+    kappa: float = checked(SUBGOAL_EXPECTILE, EXPECTILE)  # expectile over sub-goals
     rho_reads: Literal["critic", "target"] = "critic"  # the paper's Q(s, a, g), or (public code) the target value
     actor_reads: Literal["logit", "value"] = "logit"  # what the actor maximises
     distill: bool = True  # a second critic that reads the task's goal; off where goals are whole states
+
+    @classmethod
+    def defaults(cls, task: Task) -> dict[str, Any]:
+        published = dict(zip(("lambda_", "alpha"), PUBLISHED.get(task.name, ()), strict=False))
+        return super().defaults(task) | published
 
     def init(self, key: Array, spec: Spec) -> ActorCritic:
         return ActorCritic.init(key, spec, self.hidden, self.distill)
@@ -40,12 +62,16 @@ class TRL(Algorithm):
     def loss(self, nets: ActorCritic, target: Critic, batch: Batch, _: Array) -> tuple[Array, Metrics]:
         s, a, g = batch.observation, batch.action, batch.value_goal
         w, a_w = batch.subgoal, batch.subgoal_action
-        to_subgoal, from_subgoal, current = target.many((s, a, w), (w, a_w, g), (s, a, g))
+        to_subgoal, from_subgoal, current = fused((target, s, a, w), (target, w, a_w, g), (target, s, a, g))
         y_dc = o.compose(jax.nn.sigmoid(to_subgoal), jax.nn.sigmoid(from_subgoal), batch, self.gamma)
         log_q = jnp.log(y_dc) if self.rho_reads == "target" else jax.nn.log_sigmoid(current)
         rho = o.distance_weight(log_q, self.gamma, self.lambda_)
 
-        logit, oracle_logit, mean = nets.passes(batch, g)
+        logit, oracle_logit, mean = fused(
+            (nets.critic, s, a, g),
+            (nets.oracle_critic, s, a, batch.value_goal_oracle),
+            (nets.actor, s, batch.actor_goal),
+        )
         critic_loss = (rho * o.expectile(logit, y_dc, self.kappa)).mean()
         distill_loss = o.distill(oracle_logit, logit)
         actor_loss, metrics = o.ddpg_bc(mean, nets.acting_critic, batch, self.alpha, self.actor_reads)

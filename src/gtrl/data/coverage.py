@@ -1,12 +1,12 @@
 """Where a task's data goes: how much of the maze, the table or the puzzle it has seen, and which exits it took."""
 
-from typing import Any, NamedTuple
-
 import numpy as np
 
-from gtrl.data.check import CENTRE, CUBES, DRAWER_SCALE, SCALE, WINDOW_SCALE, Arrays, Fact, oracle_goals
-from gtrl.environments import make_environment, teleporters
-from gtrl.tasks import Task
+from gtrl.data.checks import Arrays, Fact
+from gtrl.data.task_goals import task_goals
+from gtrl.envs.maze import Maze
+from gtrl.envs.ogbench import CENTRE, CUBES, DRAWER_SCALE, SCALE, WINDOW_SCALE
+from gtrl.tasks import OGBenchTask
 
 STRAY = 0.01  # the share of rows that may lie outside where goals can be: simulators have their moments
 BIN = 0.05  # metres: the table is looked at in squares of this size
@@ -15,29 +15,6 @@ TABLE = np.array([[0.3, -0.3], [0.55, 0.3]])
 REACH = np.array([[0.05, -0.55, -0.18], [0.8, 0.55, 0.55]])
 DRAWER, WINDOW = (-0.16, 0.0), (0.0, 0.2)
 SLACK = 0.02  # metres that drawer and window give
-
-
-class Maze(NamedTuple):
-    """A maze's plan, in cells and in xy."""
-
-    free: np.ndarray  # (rows, columns) bool
-    unit: float
-    offset: float
-    entrances: np.ndarray  # (n, 2) of teleporters
-    exits: np.ndarray
-
-    def cells(self, xy: np.ndarray) -> np.ndarray:
-        """The cell (row, column) each position lies in; outside the map, the nearest."""
-        inside = np.floor((xy[:, ::-1] + self.offset) / self.unit + 0.5).astype(int)
-        return np.clip(inside, 0, np.array(self.free.shape) - 1)
-
-
-def maze_of(task: Task) -> Maze | None:
-    """The plan of a task's maze; None for manipulation."""
-    if not (task.family.endswith("maze") or task.family == "antsoccer"):
-        return None
-    maze: Any = make_environment(task).unwrapped
-    return Maze(maze.maze_map == 0, maze._maze_unit, maze._offset_x, *teleporters(maze))
 
 
 def exits_taken(arrays: Arrays, maze: Maze) -> np.ndarray:
@@ -54,9 +31,9 @@ def exits_taken(arrays: Arrays, maze: Maze) -> np.ndarray:
     return counts
 
 
-def coverage(arrays: Arrays, task: Task, maze: Maze | None) -> list[Fact]:
+def coverage(arrays: Arrays, task: OGBenchTask, maze: Maze | None) -> list[Fact]:
     """How much of what can be seen the data has seen, and whether its goals lie where goals can be."""
-    goals = oracle_goals(arrays, task).astype(np.float64)
+    goals = task_goals(arrays, task).astype(np.float64)
     facts = [
         Fact("numbers in a goal", f"{goals.shape[1]}", f"{task.goal_dim}", goals.shape[1] == task.goal_dim),
         Fact("goals", _told(goals.min(0), goals.max(0)), _told(*goal_bounds(task, maze))),
@@ -75,7 +52,7 @@ def coverage(arrays: Arrays, task: Task, maze: Maze | None) -> list[Fact]:
     return facts
 
 
-def goal_bounds(task: Task, maze: Maze | None) -> tuple[np.ndarray, np.ndarray]:
+def goal_bounds(task: OGBenchTask, maze: Maze | None) -> tuple[np.ndarray, np.ndarray]:
     """The smallest and the largest goal of a task, number by number, in the goal's own form."""
     if maze is not None:
         free = np.argwhere(maze.free)[:, ::-1]  # (column, row): x and y

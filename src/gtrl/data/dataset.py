@@ -9,14 +9,22 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from gtrl.data.check import REQUIRED, check_arrays, oracle_goals, read_arrays
+from gtrl.data.checks import REQUIRED, check_arrays, read_arrays
 from gtrl.data.origin import combined, digest_of, files_of, origin_of, shards_of, validation_path
+from gtrl.data.task_goals import task_goals
 from gtrl.errors import DataError
-from gtrl.networks import Spec
-from gtrl.npz import read_npz, shapes_in
+from gtrl.io.npz import read_npz, shapes_in
 from gtrl.tasks import Task, find_task
 
 ACTION_LIMIT = 1 - 1e-5
+
+
+class Spec(NamedTuple):
+    """The sizes a dataset has."""
+
+    observation_dim: int
+    action_dim: int
+    goal_dim: int
 
 
 class Dataset(NamedTuple):
@@ -95,8 +103,7 @@ def _read(path: Path, task: Task | None) -> Dataset:
     if problems:
         more = f" (and {len(problems) - 1} more: see 'gtrl data check')" if len(problems) > 1 else ""
         raise DataError(f"{path}: {problems[0]}{more}.")
-    goals = oracle_goals(arrays, task) if task else arrays.get("goals")
-    return _on_device(arrays, goals)
+    return _on_device(arrays, task_goals(arrays, task))
 
 
 def load_dataset(path: str | Path, task: str | Task | None = None) -> Data:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gtrl.atomic import read_note, write_text
 from gtrl.errors import DataError
+from gtrl.io.atomic import read_note, write_text
 
 
 def validation_path(path: Path) -> Path:

@@ -1,7 +1,7 @@
 """Evaluating a run or a policy file by the paper's protocol: five goals, N episodes each, mean action."""
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +9,10 @@ import numpy as np
 
 from gtrl import console
 from gtrl.errors import ConfigError, RunError
-from gtrl.evaluation.policy import load_policy
 from gtrl.evaluation.rollout import Outcome, roll_out
-from gtrl.npz import write_npz
-from gtrl.runs import Run, checkpoint_path, shown
+from gtrl.io.npz import write_npz
+from gtrl.runs.policy import load_policy
+from gtrl.runs.run import Run, checkpoint_path, shown
 from gtrl.tasks import EPISODES_PER_GOAL, GOALS_PER_TASK, SCORED_STEPS, Task, find_task
 
 RECORDED = 3  # episodes a goal whose paths go into `rollouts.npz`
@@ -134,42 +134,6 @@ def _write_rollouts(run: Run, step: int, outcomes: dict[int, list[Outcome]]) -> 
     write_npz(run.path / "rollouts.npz", arrays)
 
 
-def summary(rows: Sequence[Row]) -> Any:
-    """A table: one line a seed and step, success in percent for each goal and overall."""
-    goals = sorted({row["goal"] for row in rows})
-    lines = []
-    for step, seed in sorted({(row["step"], row["seed"]) for row in rows}):
-        mine = {row["goal"]: row for row in rows if (row["step"], row["seed"]) == (step, seed)}
-        rates = [100 * mine[goal]["successes"] / mine[goal]["episodes"] for goal in goals]
-        lines.append([seed, f"{step:,}", *(f"{rate:.0f}" for rate in rates), f"{np.mean(rates):.1f}"])
-    first = rows[0]
-    title = f"{shown(first['algorithm'])} on {first['task']}: success in %, {first['episodes']} episodes a goal"
-    return console.table(title, ["seed", "step", *goals, "overall"], lines, text=0)
-
-
 def success_rate(rows: Sequence[Row]) -> float:
     """In percent, over all episodes of these rows."""
     return 100 * sum(row["successes"] for row in rows) / sum(row["episodes"] for row in rows)
-
-
-def comparison(task: str, evaluations: Mapping[str, Sequence[Row]]) -> Any:
-    """A table of several runs on one task, by name: success in percent, and how far a run's seeds lie apart.
-
-    A run's score is the mean over the steps it was evaluated at, as the paper averages its last checkpoints. Runs are
-    named where methods alone do not tell them apart.
-    """
-    goals = sorted({row["goal"] for rows in evaluations.values() for row in rows})
-    methods = [rows[0]["algorithm"] for rows in evaluations.values()]
-    named = len(set(methods)) < len(methods)
-    lines = []
-    for name, rows in evaluations.items():
-        seeds = sorted({row["seed"] for row in rows})
-        scores = [success_rate([row for row in rows if row["seed"] == seed]) for seed in seeds]
-        by_goal = [success_rate([row for row in rows if row["goal"] == goal]) for goal in goals]
-        steps = ", ".join(f"{step:,}" for step in sorted({row["step"] for row in rows}))
-        cells = [steps, len(seeds), *(f"{rate:.0f}" for rate in by_goal)]
-        overall = f"{np.mean(scores):.1f} ± {np.std(scores):.1f}"
-        lines.append([shown(rows[0]["algorithm"]), *([name] if named else []), *cells, overall])
-    title = f"{task}: success in %, mean and standard deviation over seeds"
-    columns = ["method", *(["run"] if named else []), "step", "seeds", *goals, "overall"]
-    return console.table(title, columns, lines, text=2 if named else 1)

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from gtrl.environments import Isolated, make_environment
+from gtrl.envs.isolation import Isolated
+from gtrl.envs.make import make_environment
 from gtrl.errors import EpisodeError
-from gtrl.evaluation.policy import ROWS, Policy, load_policy
+from gtrl.runs.policy import ROWS, Policy, load_policy
 from gtrl.tasks import GOALS_PER_TASK, Task
 from gtrl.workers import default_workers, spread
 
@@ -57,6 +58,9 @@ class Job:
     share: int | None = None  # about how many episodes this worker will play in all, where that is known
 
 
+STEPS = 1000  # of an episode, as a guess, where the task does not say
+
+
 @lru_cache(maxsize=ROWS)
 def _environment(task: Task, slot: int) -> Isolated:
     """The environments of this process: made once each, when a job first needs so many."""
@@ -80,7 +84,7 @@ def _side_by_side(policy: Policy, job: Job) -> int:
         build = _timed(lambda: _environment(job.task, 1))
         arrays = [np.zeros(policy.header[f"{name}_dim"], np.float32) for name in ("observation", "goal")]
         act = min(_timed(lambda: policy(*arrays)) for _ in range(3))
-        best = round((job.share * job.task.episode_length * act / build) ** 0.5)
+        best = round((job.share * (job.task.episode_length or STEPS) * act / build) ** 0.5)
         _decided[job.task, job.share] = min(ROWS, max(2, best))
     return _decided[job.task, job.share]
 

@@ -1,37 +1,12 @@
 """Value maps of a maze: V(s, g) of a trained critic over the free cells, for each evaluation goal."""
 
-from typing import Any
-
 import numpy as np
 
-from gtrl.environments import make_environment, teleporters
-from gtrl.npz import write_npz
-from gtrl.runs import Run
+from gtrl.envs.make import make_environment
+from gtrl.envs.maze import free_points, maze_layout
+from gtrl.io.npz import write_npz
+from gtrl.runs.run import Run
 from gtrl.tasks import GOALS_PER_TASK, Task
-
-POINTS_PER_CELL = 8
-_ENDS = (("starts", "init"), ("goals", "goal"))
-
-
-def free_points(maze_map: np.ndarray, maze_unit: float, offset: float, per_cell: int = POINTS_PER_CELL) -> np.ndarray:
-    """A regular grid over all cells, (rows, columns, 2) in xy, and NaN inside walls."""
-    rows, columns = maze_map.shape
-    step = maze_unit / per_cell
-    x = np.arange(columns * per_cell) * step - offset - maze_unit / 2 + step / 2
-    y = np.arange(rows * per_cell) * step - offset - maze_unit / 2 + step / 2
-    points = np.stack(np.meshgrid(x, y), -1)
-    inside = np.kron(maze_map, np.ones((per_cell, per_cell))) > 0
-    points[inside] = np.nan
-    return points.astype(np.float32)
-
-
-def maze_layout(maze: Any) -> dict[str, np.ndarray]:
-    """Where a maze's evaluation episodes start and end, and its teleporters; all in xy."""
-    cells = {name: [info[f"{key}_ij"] for info in maze.task_infos] for name, key in _ENDS}
-    xys = {name: [maze.ij_to_xy(cell) for cell in found] for name, found in cells.items()}
-    ends = {name: np.array(found, np.float32) for name, found in xys.items()}
-    entrances, exits = teleporters(maze)
-    return {**ends, "entrances": entrances, "exits": exits}
 
 
 def write_values(run: Run, task: Task, step: int) -> None:
@@ -42,7 +17,7 @@ def write_values(run: Run, task: Task, step: int) -> None:
     """
     import jax
 
-    from gtrl.training.run import load_state
+    from gtrl.runs.restore import load_state
 
     algorithm, nets = load_state(run, step)
     env = make_environment(task)

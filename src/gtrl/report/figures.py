@@ -10,10 +10,10 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 
-from gtrl.atomic import whole_or_not
+from gtrl.io.atomic import whole_or_not
 
 if TYPE_CHECKING:
-    from gtrl.data.coverage import Maze
+    from gtrl.envs.maze import Maze
 
 WALL, INK = "#d9d4c7", "#22303c"
 SUCCESS, FAILURE = "#ffffff", "#ff5d3b"  # over a map of values

@@ -14,8 +14,8 @@ import matplotlib as mpl
 import numpy as np
 from PIL import Image, ImageColor, ImageDraw, ImageFont
 
-from gtrl.atomic import whole_or_not
 from gtrl.errors import VideoError
+from gtrl.io.atomic import whole_or_not
 from gtrl.report.figures import ARRIVED, FAILED, INK
 
 Format = Literal["mp4", "gif"]

@@ -15,8 +15,8 @@ from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[repo
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from gtrl import console
-from gtrl.atomic import write_text
 from gtrl.errors import RunError
+from gtrl.io.atomic import write_text
 from gtrl.training.watch import doubts
 
 SHOWN = ("critic", "actor")  # losses beside the bar, where a method has them

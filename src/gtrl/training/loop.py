@@ -1,121 +1,25 @@
-"""Training: jit(seeds(loop over steps)), data on the device, one Adam, moving-average targets."""
+"""The compiled loop: jit(seeds(loop over steps)), data on the device, one optimiser, moving-average targets."""
 
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
-from math import gcd
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jax import Array
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from gtrl.algorithms.base import Algorithm
-from gtrl.data.dataset import Data, Dataset
-from gtrl.data.goals import Batch, sample_batch
-from gtrl.data.rotation import Rotation
-from gtrl.errors import ConfigError
-from gtrl.networks import Spec
-from gtrl.speed import GRAPHS, OPTIMISATIONS, Optimisation, best, using
-from gtrl.tasks import BATCH_SIZE, GRADIENT_STEPS, LEARNING_RATE, SCORED_STEPS
-from gtrl.training.watch import sound, unsound
+from gtrl.data.dataset import Dataset, Spec
+from gtrl.data.sampling import Batch, sample_batch
+from gtrl.nn.speed import GRAPHS
+from gtrl.training.config import Update
+from gtrl.training.devices import divided, each_seed, mesh
 from gtrl.workers import default_workers
 
-VALIDATION_BATCHES = 8
-VALUES = 256  # of a look at a critic's values
-CHUNK_SECONDS = 1.0  # how long the device works between two looks at the clock
-CHUNK_STEPS = 5  # and no fewer steps than that: on a CPU, a large program takes memory anew each time it is entered
 LARGE = 2**17  # numbers a layer has: on a CPU, products of that size keep all cores busy, and two would be in the way
-
-
-@dataclass(frozen=True)
-class Training:
-    """What is the same for every method: how long, how large, how precise, what is kept."""
-
-    steps: int = GRADIENT_STEPS
-    batch_size: int = BATCH_SIZE
-    learning_rate: float = LEARNING_RATE
-    precision: Literal["float32", "bfloat16"] = "float32"  # of the networks; QRL and IVL want float32
-    fast: tuple[Optimisation, ...] | None = None  # what speeds a step up (gtrl.speed); by default all that pays here
-    devices: int | None = None  # to spread seeds and, then, the batch over; by default as many as divide the seeds
-    # The moving average takes the updated networks, as Algorithm 1 writes it, or (public code) the previous ones.
-    target_from: Literal["updated", "previous"] = "updated"
-    log_every: int = 5000  # steps between two lines of the log
-    shard_steps: int = 5000  # steps on each shard before the next, where the data is kept in several
-    checkpoints: tuple[int, ...] = SCORED_STEPS  # steps that are kept for good; the last one always is
-    checkpoint_every: int = 0  # policies and a checkpoint every so many steps
-    checkpoint_minutes: float = 5.0  # and a checkpoint every so many minutes, to go on from
-    keep: int = 3  # the newest so many checkpoints are kept besides
-
-    def __post_init__(self) -> None:
-        for name in ("steps", "batch_size", "log_every", "shard_steps", "keep"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)} and must be at least 1.")
-        for name in self.fast or ():
-            if name not in OPTIMISATIONS:
-                raise ConfigError(f"fast names '{name}'; it may name {', '.join(OPTIMISATIONS)}.")
-        if self.devices is not None and not 1 <= self.devices <= jax.local_device_count():
-            raise ConfigError(f"devices is {self.devices}; there are {jax.local_device_count()} here.")
-        if self.checkpoint_every < 0:
-            raise ConfigError(f"checkpoint_every is {self.checkpoint_every} and must not be negative.")
-        for name in ("learning_rate", "checkpoint_minutes"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ConfigError(f"{name} is {getattr(self, name)} and must be positive.")
-
-    @property
-    def checkpoint_steps(self) -> list[int]:
-        """Where policies are written, and a checkpoint; those of the clock come besides."""
-        every = range(0, self.steps, self.checkpoint_every) if self.checkpoint_every else ()
-        return sorted({step for step in (*self.checkpoints, *every, self.steps) if 0 < step <= self.steps})
-
-    @property
-    def for_good(self) -> set[int]:
-        """Steps whose checkpoint is never removed."""
-        return {*self.checkpoints, self.steps}
-
-    @property
-    def update(self) -> "Update":
-        fast = best(jax.default_backend()) if self.fast is None else self.fast
-        return Update(
-            self.batch_size, self.learning_rate, self.precision, self.target_from, tuple(sorted(fast)), self.devices
-        )
-
-
-class Update(NamedTuple):
-    """What one gradient step depends on: the static part of the compiled programs. See `Training`."""
-
-    batch_size: int
-    learning_rate: float
-    precision: str = "float32"
-    target_from: str = "updated"
-    fast: tuple[str, ...] = ()
-    devices: int | None = 1
-
-    def mesh(self, seeds: int) -> Mesh | None:
-        """Devices as (seeds, batch): as many shares of the seeds as divide them, and of the batch what is left.
-
-        Unless told how many, the batch stays whole: dividing it costs more than it brings.
-        """
-        across = gcd(seeds, self.devices or jax.local_device_count())
-        within = (self.devices or across) // across
-        if self.batch_size % within:
-            reason = f"{seeds} seeds and batches of {self.batch_size} do not divide evenly over them"
-            raise ConfigError(f"devices is {self.devices}, but {reason}.")
-        if across * within == 1:
-            return None
-        devices = np.array(jax.local_devices()[: across * within]).reshape(across, within)
-        return Mesh(devices, ("seeds", "batch"), axis_types=(AxisType.Auto, AxisType.Auto))
-
-    def everywhere(self, dataset: Dataset, seeds: int) -> Dataset:
-        """The dataset on each device that is used; sent there once, not with every chunk."""
-        mesh = self.mesh(seeds)
-        return dataset if mesh is None else jax.device_put(dataset, NamedSharding(mesh, PartitionSpec()))
 
 
 class State(NamedTuple):
@@ -155,45 +59,10 @@ def _in_precision(tree: Any, precision: str) -> Any:
 def loss_of(algorithm: Algorithm, how: Update, nets: Any, target: Any, dataset: Dataset, key: Array):
     """The method's loss on a fresh batch, networks in the precision asked for."""
     batch_key, loss_key = jax.random.split(key)
-    batch = _divided(draw(algorithm, batch_key, dataset, how.batch_size))
+    batch = divided(draw(algorithm, batch_key, dataset, how.batch_size))
     nets, target = _in_precision((nets, target), how.precision)
     loss, metrics = algorithm.loss(nets, target, batch, loss_key)
     return loss, {"loss": loss, **metrics}
-
-
-def _divided(batch: Batch) -> Batch:
-    """Each device's share of the rows, where the batch is spread; every row is drawn as if it were not."""
-    mesh = jax.sharding.get_abstract_mesh()
-    if dict(mesh.shape).get("batch", 1) == 1:
-        return batch
-    return jax.tree.map(lambda leaf: jax.lax.with_sharding_constraint(leaf, PartitionSpec("batch")), batch)
-
-
-def _each_seed(how: Update, function: Callable[..., Any], states: Any, keys: Array, *shared: Any) -> Any:
-    """`function(state, key, *shared)` of every seed, in one program on however many devices."""
-    mesh, fast = how.mesh(len(keys)), how.fast
-    if mesh is not None and mesh.shape["batch"] > 1:
-        fast = tuple(name for name in fast if name != "kernels")  # XLA cannot divide what it has not made
-    copies = len(keys) // (mesh.shape["seeds"] if mesh else 1)
-
-    def side_by_side(states: Any, keys: Array, *shared: Any) -> Any:
-        with using(fast, copies):
-            if "apart" in fast and len(keys) == 1:
-                state = function(jax.tree.map(lambda leaf: leaf[0], states), keys[0], *shared)
-                return jax.tree.map(lambda leaf: leaf[None], state)
-            return jax.vmap(lambda state, key: function(state, key, *shared))(states, keys)
-
-    if mesh is None:
-        return side_by_side(states, keys, *shared)
-    each, all_of_it = PartitionSpec("seeds"), PartitionSpec()
-    return jax.shard_map(
-        side_by_side,
-        mesh=mesh,
-        in_specs=(each, each, *(all_of_it for _ in shared)),
-        out_specs=each,
-        axis_names={"seeds"} if mesh.shape["batch"] > 1 else {"seeds", "batch"},
-        check_vma=False,
-    )(states, keys, *shared)
 
 
 @partial(jax.jit, static_argnames=("algorithm", "how", "spec"))
@@ -284,7 +153,7 @@ def _advance(algorithm: Algorithm, how: Update, states: State, keys: Array, data
         state = jax.lax.fori_loop(0, steps, lambda _, state: body(state), _kept(state, *forms))
         return _restored(state, *forms)
 
-    return _each_seed(how, one_seed, states, keys, dataset, steps)
+    return each_seed(how, one_seed, states, keys, dataset, steps)
 
 
 # States are not given away: what a chunk began with stays until its end was found sound, and while it is being saved.
@@ -300,7 +169,7 @@ def program(how: Update) -> Any:
 def divide(how: Update, states: State) -> list[State]:
     """The parts that advance by themselves: all seeds in one or, with seeds `apart`, one each."""
     seeds = len(states.step)
-    return _parted(states) if "apart" in how.fast and seeds > 1 and not how.mesh(seeds) else [states]
+    return _parted(states) if "apart" in how.fast and seeds > 1 and not mesh(how, seeds) else [states]
 
 
 def unite(parts: list[State]) -> State:
@@ -343,103 +212,3 @@ def advance_parts(
 def advance(algorithm: Algorithm, how: Update, states: State, keys: Array, dataset: Dataset, steps: int) -> State:
     """`advance_parts` of the whole."""
     return unite(advance_parts(algorithm, how, divide(how, states), keys, dataset, steps))
-
-
-@partial(jax.jit, static_argnames=("algorithm", "how"))
-def validate(algorithm: Algorithm, how: Update, states: State, keys: Array, dataset: Dataset) -> dict:
-    """The same metrics on held-out data, averaged over a few batches; a stream of keys of its own."""
-
-    def one_seed(state: State, key: Array, dataset: Dataset) -> dict:
-        key = jax.random.fold_in(jax.random.fold_in(key, 2**32 - 2), state.step)
-        metric = lambda key: loss_of(algorithm, how, state.nets, state.target, dataset, key)[1]  # noqa: E731
-        metrics = jax.lax.map(metric, jax.random.split(key, VALIDATION_BATCHES))
-        return jax.tree.map(lambda values: values.mean(0), metrics)
-
-    return _each_seed(how, one_seed, states, keys, dataset)
-
-
-@partial(jax.jit, static_argnames=("algorithm", "how"))
-def values(algorithm: Algorithm, how: Update, states: State, keys: Array, dataset: Dataset) -> dict:
-    """The least and the greatest of a batch of values and their standard deviation; nothing for methods without."""
-
-    def one_seed(state: State, key: Array, dataset: Dataset) -> dict:
-        key = jax.random.fold_in(jax.random.fold_in(key, 2**32 - 3), state.step)
-        batch = draw(algorithm, key, dataset, VALUES)
-        found = algorithm.value(state.nets, batch.observation, batch.value_goal_oracle)
-        if found is None:
-            return {}
-        return {"value/least": found.min(), "value/greatest": found.max(), "value/spread": found.std()}
-
-    return _each_seed(how, one_seed, states, keys, dataset)
-
-
-class Chunks:
-    """How many steps to send to the device at once: about a second's worth, found by measuring."""
-
-    def __init__(self, fixed: int | None = None) -> None:
-        self.fixed = fixed
-        self.steps = fixed or 1
-        self.warm = False
-
-    def took(self, steps: int, seconds: float) -> None:
-        if self.fixed is None and self.warm:
-            rate = steps / max(seconds, 1e-6)
-            self.steps = max(CHUNK_STEPS, min(int(rate * CHUNK_SECONDS), 10 * self.steps))
-        self.warm = True  # the first chunk's time is that of the compilation
-
-
-def fit(
-    algorithm: Algorithm,
-    training: Training,
-    states: State,
-    keys: Array,
-    rotation: Rotation,
-    *,
-    on_step: Callable[[int], bool | None] | None = None,
-    on_log: Callable[[int, dict[str, Array], State, Data], None] | None = None,
-    on_checkpoint: Callable[[int, State], None] | None = None,
-    chunk: int | None = None,
-) -> State:
-    """Train from where `states` stand to the last step, calling back on the way.
-
-    Where `on_step`, called after each chunk, says so, there is a checkpoint out of turn. Raises `UnsoundError` when a
-    number is no longer finite.
-    """
-    chunks, how = Chunks(chunk), training.update
-    checkpoints = set(training.checkpoint_steps)
-    step = start_of_log = int(states.step[0])
-    start_of_log -= step % training.log_every  # `sums` go back to the last log, also after a resume
-    data = rotation.at(step)
-    dataset = how.everywhere(data.train, len(keys))
-    parts = divide(how, states)
-    del states  # another copy, where parts are several
-    while step < training.steps:
-        if rotation.at(step) is not data:
-            data = rotation.at(step)
-            dataset = how.everywhere(data.train, len(keys))
-        next_log = (step // training.log_every + 1) * training.log_every
-        next_shard = rotation.end(step) or training.steps
-        stop = min([next_log, next_shard, training.steps, *(mark for mark in checkpoints if mark > step)])
-        count = min(chunks.steps, stop - step)
-        began = time.perf_counter()
-        forth = partial(advance_parts, algorithm, how, parts, keys, dataset)
-        after = forth(count)
-        chunks.took(count, time.perf_counter() - began)
-        if not sound(after):
-            raise unsound(step, count, forth)
-        parts = after
-        del after, forth
-        step += count
-        asked = on_step(step) if on_step else False
-        if step % training.log_every == 0 or step == training.steps:
-            states = unite(parts)
-            metrics = jax.tree.map(lambda total, span=step - start_of_log: total / span, states.sums)
-            if on_log:
-                on_log(step, metrics, states, data)
-            del states
-            if step % training.log_every == 0:  # else it is the end, or a resume will go on with these sums
-                parts = [part._replace(sums=jax.tree.map(jnp.zeros_like, part.sums)) for part in parts]
-                start_of_log = step
-        if (asked or step in checkpoints) and on_checkpoint:
-            on_checkpoint(step, unite(parts))
-    return unite(parts)

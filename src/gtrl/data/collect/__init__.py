@@ -2,10 +2,10 @@
 
 from gtrl.data.collect.episode import Collector
 from gtrl.data.collect.expert import Experts
-from gtrl.tasks import Task
+from gtrl.tasks import OGBenchTask
 
 
-def make_collector(task: Task, experts: Experts) -> Collector:
+def make_collector(task: OGBenchTask, experts: Experts) -> Collector:
     """The collector of a task, with a simulator of its own."""
     if task.family == "antsoccer":
         from gtrl.data.collect.soccer import SoccerCollector

@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gtrl import mlp
 from gtrl.errors import ConfigError, DataError
-from gtrl.npz import read_npz
-from gtrl.tasks import Task
+from gtrl.io import mlp
+from gtrl.io.npz import read_npz
+from gtrl.tasks import OGBenchTask
 
 ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "relu": lambda x: np.maximum(x, 0),
@@ -47,7 +47,7 @@ class Experts(NamedTuple):
     walk: Path | None = None
     dribble: Path | None = None
 
-    def check(self, task: Task) -> None:
+    def check(self, task: OGBenchTask) -> None:
         """Read the files this task needs; an error says which is missing, wrong or not needed."""
         for role, path in self._asdict().items():
             if role in roles_of(task):
@@ -59,7 +59,7 @@ class Experts(NamedTuple):
 NO_EXPERTS = Experts()
 
 
-def roles_of(task: Task) -> list[str]:
+def roles_of(task: OGBenchTask) -> list[str]:
     """The experts a task's collector needs; none for point mazes and manipulation."""
     return [role for family, role in _INPUTS if family == task.family]
 
@@ -135,7 +135,7 @@ def _shapes(arrays: Mapping[str, np.ndarray], depth: int) -> dict[str, tuple[int
     return shapes
 
 
-def load_expert(path: Path | None, task: Task, role: str) -> Expert:
+def load_expert(path: Path | None, task: OGBenchTask, role: str) -> Expert:
     """The expert in a file; a sentence where there is none or it does not fit the task."""
     if path is None:
         raise DataError(

@@ -19,20 +19,21 @@ from pathlib import Path
 import numpy as np
 
 from gtrl import console
-from gtrl.atomic import locked, whole_or_not, write_text
 from gtrl.data.collect import make_collector
 from gtrl.data.collect.episode import Collector
 from gtrl.data.collect.expert import NO_EXPERTS, Experts
 from gtrl.data.collect.plan import SPLITS, File, Plan
 from gtrl.data.origin import digest_of, noted, origin_of, origin_path, record_origin
 from gtrl.errors import ConfigError, DataError
-from gtrl.npz import join_npz
-from gtrl.tasks import Task
+from gtrl.io.atomic import whole_or_not, write_text
+from gtrl.io.locks import locked
+from gtrl.io.npz import join_npz
+from gtrl.tasks import OGBenchTask, Task
 from gtrl.workers import spread
 
 
 @lru_cache(maxsize=1)
-def _collector(task: Task, experts: Experts) -> Collector:
+def _collector(task: OGBenchTask, experts: Experts) -> Collector:
     """One collector, and so one simulator, a process."""
     return make_collector(task, experts)
 

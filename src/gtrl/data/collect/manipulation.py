@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from gtrl.data.check import OBJECTS
 from gtrl.data.collect.episode import Arrays, Recorder, child_seed
-from gtrl.environments import Isolated, make_environment
-from gtrl.tasks import Task
+from gtrl.envs.isolation import Isolated
+from gtrl.envs.make import make_environment
+from gtrl.envs.ogbench import OBJECTS
+from gtrl.tasks import OGBenchTask
 
 NOISE, NOISE_SMOOTHING = 0.1, 0.5
 # How often a cube is put on top of another: a range from which each episode draws.
@@ -22,7 +23,7 @@ STACK = {"cube-single-play": (0.0, 0.0), "cube-double-play": (0.0, 0.25), "scene
 class PlayCollector:
     """Collects episodes of one manipulation task."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: OGBenchTask) -> None:
         from ogbench.manipspace.oracles.plan.button_plan import ButtonPlanOracle
         from ogbench.manipspace.oracles.plan.cube_plan import CubePlanOracle
         from ogbench.manipspace.oracles.plan.drawer_plan import DrawerPlanOracle

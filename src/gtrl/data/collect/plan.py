@@ -9,7 +9,7 @@ from gtrl import __version__
 from gtrl.data.collect.expert import NO_EXPERTS, Experts, roles_of
 from gtrl.data.origin import digest_of, validation_path
 from gtrl.errors import ConfigError, DataError
-from gtrl.tasks import VALIDATION_SHARE, Task, find_task
+from gtrl.tasks import VALIDATION_SHARE, OGBenchTask, Task, ogbench_task
 
 ROWS_PER_PART = 1000  # one long episode or a few short ones: little enough to lose, enough to be worth a file
 PACKAGES = ("ogbench", "mujoco", "numpy")  # what an episode depends on beside this package
@@ -33,7 +33,7 @@ class File:
 class Plan:
     """What to collect, checked before any of it is done. Episode k of a split is decided by (seed, split, k) alone."""
 
-    task: Task
+    task: OGBenchTask
     path: Path  # the training file, or with several shards the folder they go into
     episodes: int
     shards: int = 1
@@ -50,7 +50,7 @@ class Plan:
         seed: int = 0,
         experts: Experts = NO_EXPERTS,
     ) -> "Plan":
-        task = find_task(task) if isinstance(task, str) else task
+        task = ogbench_task(task)
         path = Path(out).expanduser()
         experts = Experts(*(file and Path(file).expanduser() for file in experts))
         plan = cls(task, path, task.trajectories if episodes is None else episodes, shards, seed, experts)

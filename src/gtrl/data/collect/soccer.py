@@ -11,9 +11,11 @@ import numpy as np
 
 from gtrl.data.collect.episode import Arrays, Recorder, child_seed
 from gtrl.data.collect.expert import Experts, load_expert
-from gtrl.data.collect.maze import EXPERT_NOISE, MazeMap, pick, unit_vector
-from gtrl.environments import Isolated, make_environment
-from gtrl.tasks import Task
+from gtrl.data.collect.maze import EXPERT_NOISE, pick, unit_vector
+from gtrl.envs.isolation import Isolated
+from gtrl.envs.make import make_environment
+from gtrl.envs.maze import MazeMap
+from gtrl.tasks import OGBenchTask
 
 REACH = 2.0  # as near to the ball the walker becomes a dribbler
 FARTHEST_GOAL = 10.0  # the dribbler is never told of a goal farther from the ball
@@ -23,7 +25,7 @@ PATIENCE = 150  # steps within a radius of REACH after which the ant walks somew
 class SoccerCollector:
     """Collects episodes: *navigate* (fetch the ball, bring it to one goal after another) or *stitch* (one of both)."""
 
-    def __init__(self, task: Task, experts: Experts) -> None:
+    def __init__(self, task: OGBenchTask, experts: Experts) -> None:
         self.env = Isolated(make_environment(task))
         self.maze: Any = self.env.env.unwrapped
         self.map = MazeMap(self.maze.maze_map)

@@ -1,0 +1,198 @@
+"""What is in a dataset file, and what is wrong with it. NumPy only."""
+
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gtrl.data.task_goals import Arrays, task_goals
+from gtrl.errors import DataError
+from gtrl.io.npz import read_npz
+from gtrl.tasks import OTHERS, TASKS, VALIDATION_SHARE, OGBenchTask, Task
+
+REQUIRED = ("observations", "actions", "terminals")
+KEYS = (*REQUIRED, "qpos", "qvel", "button_states", "goals")
+NUMBERS = "biuf"  # the dtypes that can be trained on
+OTHER_KINDS = {"c": "complex numbers", "M": "dates", "m": "durations", "O": "Python objects", "S": "text", "U": "text"}
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a dataset file that mean something here."""
+    return read_npz(path, DataError, KEYS)
+
+
+def check_arrays(arrays: Arrays, task: Task | None = None) -> list[str]:
+    """What is wrong, a clause each; an empty list where nothing is."""
+    missing = [key for key in REQUIRED if key not in arrays]
+    if missing:
+        return [f"it has no array '{key}'" for key in missing]
+    problems = _shape_problems(arrays)
+    if problems:
+        return problems
+    for key, value in arrays.items():
+        finite, on_device = np.isfinite(value), np.isfinite(_float32(value))
+        problems += _rows_with("NaN or infinity", key, ~finite)
+        problems += _rows_with("numbers too large for float32", key, finite & ~on_device)
+    terminals, actions = arrays["terminals"], arrays["actions"]
+    problems += _rows_with("something else than 0 and 1", "terminals", (terminals != 0) & (terminals != 1))
+    problems += _episode_problems(terminals)
+    reach = max(-float(actions.min()), float(actions.max()))  # the absolute value of an int8 may be negative
+    if reach > 1 + 1e-6:
+        problems.append(f"'actions' reach {reach:.3g}, outside -1 to 1")
+    return problems + (_task_problems(arrays, task) if task else [])
+
+
+def _float32(value: np.ndarray) -> np.ndarray:
+    """As the device will hold it: too large a number becomes infinity."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return value.astype(np.float32, copy=False)
+
+
+def _rows_with(what: str, key: str, where: np.ndarray) -> list[str]:
+    if not where.any():
+        return []
+    rows = np.flatnonzero(where.reshape(len(where), -1).any(1))
+    return [f"'{key}' holds {what} in {len(rows)} rows, first in row {rows[0]}"]
+
+
+def _shape_problems(arrays: Arrays) -> list[str]:
+    lengths = {key: len(value) if value.ndim else 0 for key, value in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        told = ", ".join(f"{key} {length}" for key, length in lengths.items())
+        return [f"its arrays differ in length ({told})"]
+    if lengths["observations"] == 0:
+        return ["it has no rows"]
+    problems = [
+        f"'{key}' holds {OTHER_KINDS.get(value.dtype.kind, 'structures')}, not real numbers"
+        for key, value in arrays.items()
+        if value.dtype.kind not in NUMBERS
+    ]
+    flat = [key for key in arrays if key != "terminals" and (arrays[key].ndim != 2 or 0 in arrays[key].shape)]
+    problems += [f"'{key}' has shape {arrays[key].shape}, not (rows, dimension)" for key in flat]
+    if arrays["terminals"].ndim != 1:
+        problems.append(f"'terminals' has shape {arrays['terminals'].shape}, not (rows,)")
+    return problems
+
+
+def _episode_problems(terminals: np.ndarray) -> list[str]:
+    last = np.flatnonzero(terminals)
+    if len(last) == 0:
+        return ["no row is marked as the last of its episode ('terminals' is false throughout)"]
+    problems = []
+    if last[-1] != len(terminals) - 1:
+        problems.append(f"the {len(terminals) - 1 - last[-1]} rows after the last terminal belong to no episode")
+    single = np.flatnonzero(np.diff(last, prepend=-1) == 1)
+    if len(single):
+        problems.append(
+            f"{len(single)} episodes have a single row and so no transition, first in row {last[single[0]]}"
+        )
+    return problems
+
+
+def _task_problems(arrays: Arrays, task: Task) -> list[str]:
+    problems = []
+    for key, expected in (("observations", task.observation_dim), ("actions", task.action_dim)):
+        found = arrays[key].shape[1]
+        if expected is not None and found != expected:
+            problems.append(f"{key} have {found} dimensions where {task.name} has {expected}")
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            goals = task_goals(arrays, task)
+    except DataError as error:
+        return [*problems, str(error)]
+    if "qpos" in arrays:  # goals are multiples of it
+        held = np.isfinite(_float32(arrays["qpos"])).all(1, keepdims=True)
+        problems += _rows_with("numbers too large for goals", "qpos", held & ~np.isfinite(goals))
+    found = goals.shape[1]
+    if task.goal_dim is not None and found != task.goal_dim:
+        problems.append(f"goals have {found} dimensions where {task.name} has {task.goal_dim}")
+    return problems
+
+
+class Fact(NamedTuple):
+    """One line of a comparison: what the file has and what the task's own dataset has."""
+
+    what: str
+    found: str
+    expected: str = ""
+    agrees: bool = True
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `gtrl data check` prints."""
+
+    path: Path
+    task: Task | None
+    shapes: dict[str, tuple[int, ...]]
+    episodes: int = 0
+    transitions: int = 0
+    lengths: tuple[int, int] = (0, 0)  # transitions of the shortest and the longest episode
+    ranges: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
+    facts: list[Fact] = field(default_factory=list)  # beside the task's own dataset
+    problems: list[str] = field(default_factory=list)
+    picture: Path | None = None
+
+
+def task_of(path: Path) -> Task | None:
+    """The task a file is named after, if any; a shard's number does not matter."""
+    name = re.sub(r"-v0(-\d+)?$", "", path.stem.removesuffix("-val"))
+    return (TASKS | OTHERS).get(name)
+
+
+def check_file(
+    path: str | Path, task: Task | None = None, *, validation: bool | None = None, public: bool = False
+) -> Report:
+    """Read a file and say what it holds and what is wrong with it.
+
+    With `public`, it must be the task's whole public dataset: as many episodes, as long.
+    """
+    path = Path(path).expanduser()
+    return check(path, read_arrays(path), task or task_of(path), validation=validation, public=public)
+
+
+def check(
+    path: Path, arrays: Arrays, task: Task | None, *, validation: bool | None = None, public: bool = False
+) -> Report:
+    """The same for arrays that were read already."""
+    problems = check_arrays(arrays, task)
+    found: dict[str, Any] = {"shapes": {key: value.shape for key, value in arrays.items()}}
+    if "terminals" in arrays and arrays["terminals"].ndim == 1 and arrays["terminals"].any():
+        lengths = np.diff(np.flatnonzero(arrays["terminals"]), prepend=-1) - 1
+        found["episodes"] = len(lengths)
+        found["transitions"] = int(lengths.sum())
+        found["lengths"] = (int(lengths.min()), int(lengths.max()))
+    found["ranges"] = {
+        key: (value.min(0), value.max(0))
+        for key, value in arrays.items()
+        if value.ndim == 2 and value.size and value.dtype.kind in NUMBERS
+    }
+    report = Report(path, task, problems=problems, **found)
+    if not isinstance(task, OGBenchTask) or problems:
+        return report
+    facts = _compare(report, task, path.stem.endswith("-val") if validation is None else validation)
+    if public:
+        differing = [fact for fact in facts if not fact.agrees]
+        problems = [f"it has {fact.what} {fact.found} where {task.name} has {fact.expected}" for fact in differing]
+    return replace(report, facts=facts, problems=problems)
+
+
+def _compare(report: Report, task: OGBenchTask, validation: bool) -> list[Fact]:
+    """The file beside the task's public dataset; where they may differ in good right, it is no problem."""
+    count = max(1, task.trajectories // VALIDATION_SHARE) if validation else task.trajectories
+    length = task.trajectory_length
+    shortest, longest = report.lengths
+    told = f"{longest:,}" if shortest == longest else f"{shortest:,} to {longest:,}"
+    dims = [
+        Fact(f"numbers in {key}", f"{report.shapes[key][1]}", f"{expected}")
+        for key, expected in (("observations", task.observation_dim), ("actions", task.action_dim))
+    ]
+    low, high = (bound.item() for bound in (np.min(report.ranges["actions"][0]), np.max(report.ranges["actions"][1])))
+    return [
+        Fact("episodes", f"{report.episodes:,}", f"{count:,}", report.episodes == count),
+        Fact("transitions an episode", told, f"{length:,}", shortest == longest == length),
+        *dims,
+        Fact("actions", f"{low:.3g} to {high:.3g}", "-1 to 1"),
+    ]

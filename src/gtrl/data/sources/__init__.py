@@ -1,0 +1,1 @@
+"""Where a dataset can be had."""

@@ -1,0 +1,65 @@
+"""OGBench's own facts: where a goal sits in a row of its data (its `-oraclerep-` variants)."""
+
+from collections.abc import Mapping
+from functools import partial
+
+import numpy as np
+
+from gtrl.errors import DataError
+
+Arrays = Mapping[str, np.ndarray]
+BALL = 15  # antsoccer: the ball's xy in qpos
+OBJECTS = 14  # manipulation: the first cube's position in qpos
+CUBE_WIDTH = 7  # numbers a cube takes in qpos
+CENTRE, SCALE = np.array([0.425, 0.0, 0.0]), 10.0
+DRAWER_SCALE, WINDOW_SCALE = 18.0, 15.0
+CUBES = {"cube-single-play": 1, "cube-double-play": 2, "scene-play": 1}
+
+
+def agent_goals(arrays: Arrays) -> np.ndarray:
+    """The agent's position."""
+    return _qpos(arrays, 2)[:, :2].astype(np.float32)
+
+
+def ball_goals(arrays: Arrays) -> np.ndarray:
+    """The ball's position."""
+    return _qpos(arrays, BALL + 2)[:, BALL : BALL + 2].astype(np.float32)
+
+
+def button_goals(arrays: Arrays) -> np.ndarray:
+    """The state of every button."""
+    return _array(arrays, "button_states").astype(np.float32)
+
+
+def _cube_goals(cubes: int, arrays: Arrays) -> np.ndarray:
+    """The position of every cube."""
+    qpos = _qpos(arrays, OBJECTS + CUBE_WIDTH * cubes)
+    starts = [OBJECTS + CUBE_WIDTH * cube for cube in range(cubes)]
+    return np.concatenate([(qpos[:, start : start + 3] - CENTRE) * SCALE for start in starts], -1).astype(np.float32)
+
+
+one_cube_goals, two_cube_goals = partial(_cube_goals, 1), partial(_cube_goals, 2)
+
+
+def scene_goals(arrays: Arrays) -> np.ndarray:
+    """The cube's position, the buttons, and how far drawer and window are open."""
+    _array(arrays, "qpos")
+    buttons = _array(arrays, "button_states")
+    drawer = OBJECTS + CUBE_WIDTH + buttons.shape[1]
+    qpos = _qpos(arrays, drawer + 2)
+    rails = [qpos[:, [drawer]] * DRAWER_SCALE, qpos[:, [drawer + 1]] * WINDOW_SCALE]
+    cube = (qpos[:, OBJECTS : OBJECTS + 3] - CENTRE) * SCALE
+    return np.concatenate([cube, buttons, *rails], -1).astype(np.float32)
+
+
+def _array(arrays: Arrays, key: str) -> np.ndarray:
+    if key not in arrays:
+        raise DataError(f"it has no array '{key}', from which the goals are taken")
+    return arrays[key]
+
+
+def _qpos(arrays: Arrays, width: int) -> np.ndarray:
+    qpos = _array(arrays, "qpos")
+    if qpos.shape[1] < width:
+        raise DataError(f"'qpos' has {qpos.shape[1]} dimensions where the goals need {width}")
+    return qpos

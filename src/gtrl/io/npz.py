@@ -1,0 +1,255 @@
+"""Reading and writing npz files: whole or not at all, and a sentence where one cannot be read.
+
+A file may come from anywhere, so nothing in it is believed: what it claims is held against what is there before any
+memory is taken for it, no single read is longer than PIECE, and nothing is ever unpickled.
+"""
+
+import ast
+import errno
+import io
+import math
+import os
+import reprlib
+import struct
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+
+from gtrl.errors import DataError, GtrlError
+from gtrl.io.atomic import whole_or_not
+
+PIECE = 2**18  # bytes
+HEADER = 10_000  # bytes of an array's header; NumPy has the same limit
+# A file may unpack to so many bytes, or else to so many times its own. What we collect packs to 40 % at best.
+UNPACKED, TIMES = 2**25, 20
+KINDS = "biufcmMSU"  # numbers, times and text: neither objects nor structures
+METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # what NumPy writes; others may claim gigabytes to unpack
+ENCRYPTED = 1
+LOCAL_HEADER = 30  # bytes before an array's name; the lengths of the name and of what follows it come last
+
+
+# The disk's fault, or the machine's: the file may be as good as ever.
+NOT_THE_FILE = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EACCES, errno.EPERM, errno.ENOMEM, errno.ENODEV}
+
+
+class _BadFileError(Exception):
+    """What is wrong with a file, as a clause."""
+
+
+class _TooLargeError(MemoryError):
+    """A file that this machine cannot hold, as a clause."""
+
+
+@contextmanager
+def _told_as(clause: str) -> Iterator[None]:
+    """Whatever goes wrong inside is told as `clause`, unless it has a clause of its own."""
+    try:
+        yield
+    except (_BadFileError, MemoryError):
+        raise
+    except OSError as cause:
+        if cause.errno in NOT_THE_FILE:
+            raise
+        raise _BadFileError(clause) from cause
+    except Exception as cause:  # a damaged file makes zipfile, zlib and NumPy fail in a dozen ways
+        raise _BadFileError(clause) from cause
+
+
+class _File(io.FileIO):
+    """A file to be read in pieces. Only its directory is ever asked for at once, and is as long as it claims to be."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is not None and size > PIECE:
+            raise _BadFileError(f"the list of its arrays claims to be {size:,} bytes long")
+        return super().read(size) or b""
+
+
+class _Header(NamedTuple):
+    """What stands before an array's data."""
+
+    dtype: np.dtype
+    fortran: bool
+    shape: tuple[int, ...]
+
+
+class _Member(NamedTuple):
+    """An array in an archive."""
+
+    archive: zipfile.ZipFile
+    info: zipfile.ZipInfo
+
+    @property
+    def name(self) -> str:
+        return self.info.filename.removesuffix(".npy")
+
+    @property
+    def told(self) -> str:
+        """The name in a sentence, whatever stands in it."""
+        return f"its array {self.name[:60]!r}"
+
+    def check(self) -> None:
+        """That it is one of the kinds NumPy writes, and lies where the directory says."""
+        if not self.info.filename.endswith(".npy"):
+            raise _BadFileError(f"it holds {self.name[:60]!r}, which is not an array")
+        if self.info.compress_type not in METHODS or self.info.flag_bits & ENCRYPTED:
+            raise _BadFileError(f"{self.told} is encrypted or compressed in a way that NumPy does not write")
+        with _told_as(f"{self.told} is not where it should be"), self.archive.open(self.info):
+            pass  # opening compares the name in the directory with the one before the data
+
+    def header(self) -> _Header:
+        with _told_as(f"{self.told} is damaged"), self.archive.open(self.info) as file:
+            return self._header(file)
+
+    def read(self) -> np.ndarray:
+        with _told_as(f"{self.told} is damaged"), self.archive.open(self.info) as file:
+            dtype, fortran, shape = self._header(file)
+            data = np.empty(self.info.file_size - file.tell(), np.uint8)
+            for start in range(0, len(data), PIECE):
+                piece = data[start : start + PIECE]
+                piece[:] = np.frombuffer(file.read(len(piece)), np.uint8, len(piece))  # the last compares the checksum
+            if dtype.kind == "b" and data.max(initial=0) > 1:  # NumPy takes it for granted that there are none
+                raise _BadFileError(f"{self.told} holds bytes that are neither true nor false")
+            array = data.view(dtype).reshape(shape, order="F" if fortran else "C")
+            return array.astype(dtype.newbyteorder("="), copy=False)
+
+    def _header(self, file: IO[bytes]) -> _Header:
+        """What the array is, once that agrees with the number of bytes that are there for it."""
+        descr, fortran, shape = self._literal(file)
+        dtype = np.dtype(descr if isinstance(descr, str) else "V")  # a list of fields is a structure
+        if dtype.hasobject:
+            raise _BadFileError(f"{self.told} holds Python objects, which are never unpickled")
+        if dtype.kind not in KINDS or dtype.itemsize == 0:
+            raise _BadFileError(f"{self.told} holds structures or bytes without a meaning")
+        if type(fortran) is not bool or type(shape) is not tuple or any(type(n) is not int for n in shape):
+            raise _BadFileError(f"{self.told} has a header that makes no sense")
+        if min(shape, default=0) < 0:
+            raise _BadFileError(f"{self.told} claims the shape {reprlib.repr(shape)}, which is negative")
+        there = self.info.file_size - file.tell()
+        if math.prod(shape) * dtype.itemsize != there:
+            told = f"{self.told} claims the shape {reprlib.repr(shape)}"
+            raise _BadFileError(f"{told} with {dtype.itemsize} bytes a number, but has {there:,} bytes")
+        return _Header(dtype, fortran, shape)
+
+    def _literal(self, file: IO[bytes]) -> tuple[Any, Any, Any]:
+        """The dtype, order and shape in the Python literal that a header is."""
+        major, _ = np.lib.format.read_magic(file)
+        length = int.from_bytes(file.read(2 if major == 1 else 4), "little")
+        if length > HEADER:
+            raise _BadFileError(f"{self.told} has a header of {length:,} bytes")
+        try:
+            literal = ast.literal_eval(file.read(length).decode("utf-8" if major == 3 else "latin1"))
+            return literal["descr"], literal["fortran_order"], literal["shape"]
+        except Exception as cause:  # a literal that is nested too deeply even claims to be out of memory
+            raise _BadFileError(f"{self.told} has a header that makes no sense") from cause
+
+
+def _open(path: Path) -> _File:
+    if not path.is_file():  # opening a pipe would wait for somebody to write to it
+        raise _BadFileError("it is a folder or a device")
+    return _File(path)
+
+
+@contextmanager
+def _opened(path: Path, error: type[GtrlError], keys: tuple[str, ...] | None) -> Iterator[dict[str, _Member]]:
+    """The arrays of a file by name (only those in `keys`, where given), checked but not read."""
+    try:
+        if not path.exists():
+            raise error(f"there is no file {path}.")
+        with _open(path) as file:
+            with _told_as("it may be truncated, or is not a zip archive at all"):
+                archive = zipfile.ZipFile(file)
+            members = _members(archive)
+            _check_gaps(file, archive, members)
+            wanted = {name: member for name, member in members.items() if keys is None or name in keys}
+            _check_sizes(os.fstat(file.fileno()).st_size, wanted)
+            yield wanted
+    except (_BadFileError, _TooLargeError) as cause:
+        raise error(f"{path} is not a readable npz file; {cause}.") from cause
+    except MemoryError as cause:
+        raise error(f"{path} is too large for the memory that is left.") from cause
+    except OSError as cause:
+        raise error(f"{path} cannot be read: {cause.strerror}.") from cause
+
+
+def _members(archive: zipfile.ZipFile) -> dict[str, _Member]:
+    """All arrays by name: one whose name was damaged must not go unnoticed, whether or not it is wanted."""
+    found: dict[str, _Member] = {}
+    for member in (_Member(archive, info) for info in archive.infolist()):
+        if member.name in found:
+            raise _BadFileError(f"{member.told} is there twice")
+        member.check()
+        found[member.name] = member
+    return found
+
+
+def _check_gaps(file: _File, archive: zipfile.ZipFile, members: Mapping[str, _Member]) -> None:
+    """That arrays lie one after the other, with no room for another one that the directory does not name."""
+    infos = sorted((member.info for member in members.values()), key=lambda info: info.header_offset)
+    starts, ends = [*(info.header_offset for info in infos), archive.start_dir], [0]
+    for info in infos:
+        file.seek(info.header_offset + LOCAL_HEADER - 4)
+        ends.append(file.tell() + 4 + sum(struct.unpack("<HH", file.read(4))) + info.compress_size)
+    if not all(0 <= start - end < LOCAL_HEADER for start, end in zip(starts, ends, strict=True)):
+        raise _BadFileError("the list of its arrays does not fit what is in it")
+
+
+def _check_sizes(size: int, members: Mapping[str, _Member]) -> None:
+    """That a file of this size can hold these arrays, and memory too."""
+    unpacked = sum(member.info.file_size for member in members.values())
+    if unpacked > max(UNPACKED, TIMES * size):
+        told = f"it is {size:,} bytes long and claims to unpack to {unpacked:,}"
+        raise _BadFileError(f"{told}: if it is meant to, save it without compression (np.savez)")
+    if unpacked > _memory():
+        raise _TooLargeError(f"its arrays are {unpacked / 2**30:,.1f} GiB, more than the memory of this machine")
+
+
+def _memory() -> float:
+    """How many bytes this machine has; no bound where the system does not say."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else math.inf
+
+
+def read_npz(path: Path, error: type[GtrlError], keys: tuple[str, ...] | None = None) -> dict[str, np.ndarray]:
+    """The arrays of a file (only those in `keys`, where given); `error` with one sentence where it cannot be read."""
+    with _opened(path, error, keys) as members:
+        return {name: member.read() for name, member in members.items()}
+
+
+def shapes_in(path: Path, error: type[GtrlError], keys: tuple[str, ...] | None = None) -> dict[str, tuple[int, ...]]:
+    """The shapes of a file's arrays, without reading them."""
+    return {name: header.shape for name, header in _headers(path, error, keys).items()}
+
+
+def _headers(path: Path, error: type[GtrlError], keys: tuple[str, ...] | None = None) -> dict[str, _Header]:
+    with _opened(path, error, keys) as members:
+        return {name: member.header() for name, member in members.items()}
+
+
+def write_npz(path: Path, arrays: Mapping[str, Any], compress: bool = True) -> None:
+    """Write a file whole or not at all; the same arrays give the same bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole_or_not(path) as file:
+        (np.savez_compressed if compress else np.savez)(file, **arrays)
+
+
+def join_npz(path: Path, parts: Sequence[Path]) -> None:
+    """One file with the rows of all parts, in order, holding one array of one part in memory at a time."""
+    columns, rows = {}, 0
+    for part in parts:
+        headers = _headers(part, DataError)
+        its = {key: (header.dtype.newbyteorder("="), header.shape[1:]) for key, header in headers.items()}
+        lengths = {header.shape[:1] for header in headers.values()}
+        columns = columns or its
+        if its != columns or len(lengths) != 1:
+            raise DataError(f"{part} cannot be joined to {parts[0]}: their arrays differ.")
+        rows += sum(lengths.pop())
+    with whole_or_not(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as joined:
+        for key, (dtype, shape) in columns.items():
+            with joined.open(f"{key}.npy", "w", force_zip64=True) as member:
+                header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (rows, *shape)}
+                np.lib.format.write_array_header_1_0(member, header)
+                for part in parts:
+                    member.write(read_npz(part, DataError, (key,))[key].tobytes())

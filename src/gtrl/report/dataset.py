@@ -1,0 +1,111 @@
+"""`gtrl data check`: a file beside its task, in a table and, for mazes, in a picture."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from rich.table import Table
+
+from gtrl import console
+from gtrl.data.checks import Arrays, Fact, Report, check, check_file, read_arrays, task_of
+from gtrl.data.coverage import coverage, exits_taken
+from gtrl.data.origin import files_of, noted
+from gtrl.data.task_goals import task_goals
+from gtrl.envs.maze import Maze, maze_of
+from gtrl.errors import DataError
+from gtrl.tasks import OTHERS, TASKS, OGBenchTask, Task
+
+
+def examine(path: Path, task: Task | None = None, picture: Path | None = None, draw: bool = True) -> Report:
+    """All there is to say about a file; a maze's data is drawn to `picture`, by default beside the file."""
+    arrays = read_arrays(path)
+    task = task or task_of(path) or _collected_for(path)
+    report = check(path, arrays, task)
+    maze = maze_of(task) if task and not report.problems else None
+    if picture and not maze:
+        raise DataError(f"there is nothing to draw: {path} is not the data of a maze.")
+    if not isinstance(task, OGBenchTask) or report.problems:
+        return report
+    facts = coverage(arrays, task, maze)
+    problems = [f"{fact.what}: only {fact.found}" for fact in facts if not fact.agrees]
+    exits = None
+    if maze and len(maze.entrances):
+        exits = exits_taken(arrays, maze)
+        facts += [_exits_fact(*each) for each in zip(maze.entrances, exits, strict=True)]
+    report = replace(report, facts=[*report.facts, *facts], problems=problems)
+    if not (maze and draw):
+        return report
+    drawn = picture or path.with_suffix(".check.png")
+    try:
+        _draw(drawn, arrays, task, maze, exits)
+    except OSError as error:
+        if picture:
+            raise
+        return replace(report, facts=[*report.facts, Fact("picture", f"could not be written: {error}")])
+    return replace(report, picture=drawn)
+
+
+def _collected_for(path: Path) -> Task | None:
+    """The task that the note beside a file names, if any."""
+    training = path.with_name(f"{path.stem.removesuffix('-val')}.npz")
+    return (TASKS | OTHERS).get(noted(training).get("task", ""))
+
+
+def examine_folder(shards: Sequence[Path], task: Task | None = None) -> tuple[Table, bool]:
+    """Many files as one dataset, a line each; and whether something is wrong with any."""
+    files = [file for shard in shards for file in files_of(shard)]
+    reports = [check_file(file, task or _collected_for(file)) for file in files]
+    shapes = {key: shape[1:] for key, shape in reports[0].shapes.items()}
+    first = reports[0].task
+    wrong = []
+    for report in reports:
+        mixed = report.task is not first or {key: shape[1:] for key, shape in report.shapes.items()} != shapes
+        wrong.append(report.problems or (["its task or its dimensions differ from the first file's"] if mixed else []))
+    rows = [
+        [report.path.name, f"{report.episodes:,}", f"{report.transitions:,}", problems[0] if problems else ""]
+        for report, problems in zip(reports, wrong, strict=True)
+    ]
+    for name, validation in (("all training files", False), ("all validation files", True)):
+        chosen = [report for report in reports if report.path.stem.endswith("-val") == validation]
+        counts = (sum(report.episodes for report in chosen), sum(report.transitions for report in chosen))
+        rows.append([name, *(f"{count:,}" for count in counts), ""])
+    title = f"{first.name if first else 'own data'} in {len(shards)} shards; 'gtrl data check' tells more of each"
+    return console.table(title, ["file", "episodes", "transitions", "what is wrong"], rows), any(wrong)
+
+
+def _exits_fact(entrance: np.ndarray, counts: np.ndarray) -> Fact:
+    from scipy.stats import chisquare
+
+    told = " / ".join(f"{count:,}" for count in counts)
+    chance = f"equally often (p = {chisquare(counts).pvalue:.2g})" if counts.sum() else "equally often"
+    return Fact(f"exits from ({entrance[0]:g}, {entrance[1]:g})", told, chance)
+
+
+def _draw(picture: Path, arrays: Arrays, task: Task, maze: Maze, exits: np.ndarray | None) -> None:
+    from gtrl.report.figures import data_picture
+
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    ends = np.flatnonzero(arrays["terminals"])
+    whose = "the ball" if task.family == "antsoccer" else "the agent"
+    data_picture(picture, task_goals(arrays, task), ends, maze, exits, f"{task.name}: where {whose} goes")
+
+
+def print_report(report: Report) -> None:
+    """What a person reads."""
+    print(f"file         {report.path}")
+    print(f"task         {report.task.name if report.task else 'none: own data'}")
+    print(f"episodes     {report.episodes:,}, of {report.lengths[0]:,} to {report.lengths[1]:,} transitions")
+    print(f"transitions  {report.transitions:,}")
+    for key, shape in report.shapes.items():
+        bounds = report.ranges.get(key)
+        told = f"from {bounds[0].min():.4g} to {bounds[1].max():.4g}" if bounds else ""
+        print(f"{key:<13}{'×'.join(map(str, shape)):<12} {told}".rstrip())
+    if report.facts:
+        rows = [[fact.what, fact.found, fact.expected, "" if fact.agrees else "differs"] for fact in report.facts]
+        console.print_wide(console.table("", ["", "this file", "the task", ""], rows, text=4))
+    for problem in report.problems:
+        print(f"problem      {problem}")
+    if report.picture:
+        print(f"picture      {report.picture}")
+    print("this file has problems" if report.problems else "nothing wrong")
