@@ -14,7 +14,6 @@ from gtrl.algorithms.trl import TRL
 from gtrl.data.dataset import Dataset, make_dataset
 from gtrl.data.sampling import Batch
 from gtrl.nn.networks import ActorCritic, Critic
-from gtrl.training.loop import draw
 
 GAMMA = 0.9
 TAKEN_BACK: dict[str, Any] = {
@@ -63,7 +62,7 @@ def test_same_loss_and_gradient(lambda_, fields, monkeypatch):
     for seed in range(3):
         data = random_dataset(seed, oracle=trl.distill)
         nets, target = random_networks(trl, seed, data)
-        batch = draw(trl, jax.random.key(seed), data, ROWS)
+        batch = trl.sample(jax.random.key(seed), data, ROWS)
         assert batch.decomposable.all()
         ours, theirs = (loss_and_gradient(method, nets, target, batch) for method in (gtrl, trl))
         jax.tree.map(np.testing.assert_array_equal, ours, theirs)
@@ -78,7 +77,7 @@ def test_same_compiled():
     for seed in range(5):
         data = random_dataset(seed)
         nets, target = random_networks(trl, seed, data)
-        batch = draw(trl, jax.random.key(seed), data, ROWS)
+        batch = trl.sample(jax.random.key(seed), data, ROWS)
         ours, theirs = (compiled(method, nets, target, batch) for method in (gtrl, trl))
         jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-6, atol=1e-7), ours, theirs)
 
@@ -86,7 +85,7 @@ def test_same_compiled():
 def test_same_draw():
     gtrl, trl = pair()
     data = random_dataset(0)
-    ours, theirs = (draw(method, KEY, data, ROWS) for method in (gtrl, trl))
+    ours, theirs = (method.sample(KEY, data, ROWS) for method in (gtrl, trl))
     jax.tree.map(np.testing.assert_array_equal, ours, theirs)
 
 
@@ -97,7 +96,7 @@ def test_each_change_matters(change):
     data = random_dataset(0)
     nets, target = random_networks(trl, 0, data)
     # Random goals too: without rows where m = 0 their expectile is idle.
-    batch = draw(GTRL(gamma=GAMMA), KEY, data, ROWS)
+    batch = GTRL(gamma=GAMMA).sample(KEY, data, ROWS)
     assert not batch.decomposable.all()
     before, after = (method.loss(nets, target, batch, KEY)[0] for method in (gtrl, replace(gtrl, **change)))
     assert abs(before - after) > 1e-4
