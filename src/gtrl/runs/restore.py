@@ -1,0 +1,27 @@
+"""The method and the networks of a run, as its config and its checkpoints have them."""
+
+from typing import Any
+
+import jax
+
+from gtrl.algorithms import Algorithm, find_algorithm
+from gtrl.data.dataset import Spec
+from gtrl.runs import checkpoints
+from gtrl.runs.run import Run
+
+
+def algorithm_of(run: Run) -> Algorithm:
+    """The method of a run, as `config.json` has it."""
+    fields: dict[str, Any] = dict(run.config["algorithm"])
+    kind = find_algorithm(fields.pop("name"))
+    tuples: dict[str, Any] = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
+    return kind(**(fields | tuples))
+
+
+def load_state(run: Run, step: int) -> tuple[Algorithm, Any]:
+    """The method and its networks (a leading axis for the seeds) at a checkpoint."""
+    algorithm = algorithm_of(run)
+    data = run.config["data"]
+    spec = Spec(*(data[name] for name in Spec._fields))
+    nets = jax.eval_shape(jax.vmap(lambda key: algorithm.init(key, spec)), jax.random.split(jax.random.key(0), len(run.seeds)))
+    return algorithm, checkpoints.restore(run.checkpoints, step, nets, part="nets")
