@@ -20,7 +20,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from gtrl.errors import DataError, GtrlError
-from gtrl.io.atomic import whole_or_not
+from gtrl.io.atomic import atomic_write
 
 PIECE = 2**18  # bytes
 HEADER = 10_000  # bytes of an array's header; NumPy has the same limit
@@ -231,7 +231,7 @@ def _headers(path: Path, error: type[GtrlError], keys: tuple[str, ...] | None = 
 def write_npz(path: Path, arrays: Mapping[str, Any], compress: bool = True) -> None:
     """Write a file whole or not at all; the same arrays give the same bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_or_not(path) as file:
+    with atomic_write(path) as file:
         (np.savez_compressed if compress else np.savez)(file, **arrays)
 
 
@@ -246,7 +246,7 @@ def join_npz(path: Path, parts: Sequence[Path]) -> None:
         if its != columns or len(lengths) != 1:
             raise DataError(f"{part} cannot be joined to {parts[0]}: their arrays differ.")
         rows += sum(lengths.pop())
-    with whole_or_not(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as joined:
+    with atomic_write(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as joined:
         for key, (dtype, shape) in columns.items():
             with joined.open(f"{key}.npy", "w", force_zip64=True) as member:
                 header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (rows, *shape)}

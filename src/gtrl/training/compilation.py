@@ -17,7 +17,7 @@ from typing import Any
 import jax
 from jax.experimental.compilation_cache import compilation_cache
 
-from gtrl.io.atomic import whole_or_not
+from gtrl.io.atomic import atomic_write
 
 WORTH_KEEPING = 0.5  # seconds of compilation
 _chosen: list[str] = []  # the folders that were JAX's because we said so
@@ -86,5 +86,5 @@ def copy_new(source: Path, target: Path) -> None:
         copy = target / path.relative_to(source)
         if path.is_file() and not copy.exists():
             copy.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("rb") as file, whole_or_not(copy) as written:
+            with path.open("rb") as file, atomic_write(copy) as written:
                 shutil.copyfileobj(file, written)

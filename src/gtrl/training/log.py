@@ -1,12 +1,11 @@
 """What a run writes and shows while it trains: metrics, timing, warnings (JSON lines), TensorBoard events, a bar."""
 
-import json
 import os
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 from rich.progress import Progress
@@ -15,8 +14,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[repo
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from gtrl import console
-from gtrl.errors import RunError
-from gtrl.io.atomic import write_text
+from gtrl.io.jsonl import open_to_append, read_rows, write_row
 from gtrl.training.watch import doubts
 
 SHOWN = ("critic", "actor")  # losses beside the bar, where a method has them
@@ -42,11 +40,11 @@ class Log:
         self.seeds = seeds
         self.command_began = began
         # A run that was shorter before has a last line where a longer one has none.
-        logged = lambda step: step <= start and (step % log_every == 0 or step == steps)  # noqa: E731
-        self.metrics = _continued(folder / "metrics.jsonl", logged)
-        self.warnings = _continued(folder / "warnings.jsonl", logged)
-        self.timing = _continued(folder / "timing.jsonl", lambda step: step <= start)
-        self.warned = {(row["seed"], row["kind"]) for row in rows_of(folder / "warnings.jsonl")}
+        logged = lambda row: row["step"] <= start and (row["step"] % log_every == 0 or row["step"] == steps)  # noqa: E731
+        self.metrics = open_to_append(folder / "metrics.jsonl", logged)
+        self.warnings = open_to_append(folder / "warnings.jsonl", logged)
+        self.timing = open_to_append(folder / "timing.jsonl", lambda row: row["step"] <= start)
+        self.warned = {(row["seed"], row["kind"]) for row in read_rows(folder / "warnings.jsonl")}
         self.events = Events(folder)
         if start:  # TensorBoard forgets what it read of later steps
             self.events.add(Event(step=start + 1, session_log=SessionLog(status=SessionLog.START)))
@@ -73,7 +71,7 @@ class Log:
         if self.start < 0:
             self.began, self.start = time.perf_counter(), step
             start_up = self.began - self.command_began
-            _write(self.timing, {"step": step, "time": time.time(), "start_up_seconds": start_up})
+            write_row(self.timing, {"step": step, "time": time.time(), "start_up_seconds": start_up})
         note = f"{self.steps_per_second(step):,.0f} steps/s × {len(self.seeds)} seeds {self.losses}"
         self.progress.update(self.bar, completed=step, note=note)
 
@@ -83,13 +81,13 @@ class Log:
         table |= {f"validation/{name}": np.asarray(values) for name, values in validation.items()}
         for index, seed in enumerate(self.seeds):
             row = {name: float(values[index]) for name, values in sorted(table.items())}
-            _write(self.metrics, {"step": step, "seed": seed, **row})
+            write_row(self.metrics, {"step": step, "seed": seed, **row})
             for kind, doubt in doubts(row).items():
                 self.warn(step, seed, kind, doubt)
             values = [Summary.Value(tag=f"seed-{seed}/{name}", simple_value=value) for name, value in row.items()]
             self._event(step, values)
         speed = self.steps_per_second(step)
-        _write(self.timing, {"step": step, "time": time.time(), "steps_per_second": speed})
+        write_row(self.timing, {"step": step, "time": time.time(), "steps_per_second": speed})
         self._event(step, [Summary.Value(tag="steps_per_second", simple_value=speed)])
         self.events.flush()
         means = {name: table[f"{name}_loss"].mean() for name in SHOWN if f"{name}_loss" in table}
@@ -97,7 +95,7 @@ class Log:
 
     def warn(self, step: int, seed: int, kind: str, doubt: str) -> None:
         """Every time in `warnings.jsonl`, the first time on the screen."""
-        _write(self.warnings, {"step": step, "seed": seed, "kind": kind, "warning": doubt})
+        write_row(self.warnings, {"step": step, "seed": seed, "kind": kind, "warning": doubt})
         if (seed, kind) not in self.warned:
             self.warned.add((seed, kind))
             console.warn(f"step {step:,}, seed {seed}: {doubt}.")
@@ -128,26 +126,3 @@ class Events:
 
     def close(self) -> None:
         self.file.close()
-
-
-def _write(file: TextIO, row: dict[str, Any]) -> None:
-    file.write(json.dumps(row) + "\n")
-    file.flush()
-
-
-def rows_of(path: Path) -> list[dict[str, Any]]:
-    """The whole lines of a file that a process may have been killed over; none where there is no file."""
-    if not path.exists():
-        return []
-    lines = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
-    try:
-        return [json.loads(line) for line in lines]
-    except ValueError as error:
-        raise RunError(f"{path} holds a line that is no JSON ({error}); mend or remove it.") from error
-
-
-def _continued(path: Path, stays: Callable[[int], bool]) -> TextIO:
-    """Open to append to the rows of those steps that stay."""
-    kept = [json.dumps(row) + "\n" for row in rows_of(path) if stays(row["step"])]
-    write_text(path, "".join(kept))
-    return path.open("a")

@@ -315,9 +315,8 @@ def save_policies(
     """One `policy.npz` a seed."""
     actors = jax.device_get(algorithm.policy(states.nets))
     for index, seed in enumerate(seeds):
-        layers = jax.tree.map(lambda leaf, index=index: leaf[index], actors.layers)
+        actor = jax.tree.map(lambda leaf, index=index: leaf[index], actors)
         header = {
-            **actors.header,
             "algorithm": algorithm.name,
             "task": task.name if task else None,
             "goal": "oracle" if task else "state" if spec.goal_dim == spec.observation_dim else "own",
@@ -326,4 +325,4 @@ def save_policies(
             "version": __version__,
             **spec._asdict(),
         }
-        save_policy(run.path / "policies" / f"step-{step}" / f"seed-{seed}.npz", layers, header)
+        save_policy(run.path / "policies" / f"step-{step}" / f"seed-{seed}.npz", actor, header)

@@ -1,0 +1,50 @@
+"""Files of JSON lines: an object a line, written by a process that may be killed at any time.
+
+Only whole lines count: a last line without its end is ignored. Any other damaged line is an error.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+from gtrl.errors import RunError
+from gtrl.io.atomic import write_text
+
+Row = dict[str, Any]
+
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """The rows of a file; none where there is no file."""
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if line.endswith(b"\n"):
+                yield _row(path, number, line)
+
+
+def _row(path: Path, number: int, line: bytes) -> Row:
+    try:
+        row = json.loads(line.decode())
+    except (ValueError, RecursionError) as error:
+        raise RunError(f"{path}, line {number} is not JSON ({error}); repair or remove it.") from error
+    if not isinstance(row, dict):
+        raise RunError(f"{path}, line {number} is not a JSON object; repair or remove it.")
+    return row
+
+
+def write_row(file: TextIO, row: Row) -> None:
+    """Append a row, visible to other processes at once."""
+    file.write(_line(row))
+    file.flush()
+
+
+def _line(row: Row) -> str:
+    return json.dumps(row) + "\n"
+
+
+def open_to_append(path: Path, keep: Callable[[Row], bool]) -> TextIO:
+    """Drop all rows but those to keep, and open the file to append to them."""
+    write_text(path, "".join(_line(row) for row in read_rows(path) if keep(row)))
+    return path.open("a")
