@@ -52,7 +52,7 @@ def flow(velocity: Callable[[Array], Array], inputs: Array, x: Array, steps: int
 
 
 def forward(layers: Sequence[Layer], x: Array, xp: Any, activation: str = "gelu") -> Array:
-    """Linear, activation and layer norm (if any) for each hidden layer, then linear, in the precision of the weights."""
+    """Linear, activation and maybe layer norm for each hidden layer, then linear, in the precision of the weights."""
     activate = ACTIVATIONS[activation]
     x = x.astype(layers[0].weight.dtype)
     for depth, layer in enumerate(layers):

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
@@ -37,6 +37,14 @@ OUTPUTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 class FormatError(ValueError):
     """What is wrong with the content of a file, as a clause that can follow "FILE is not a policy file: "."""
+
+
+class Exportable(Protocol):
+    """Something that can be written to a file, such as an actor: what `algorithm.policy(nets)` returns."""
+
+    def export(self) -> tuple[Arrays, Header]:
+        """Arrays and a header; an actor, which is that of one seed with NumPy leaves, names its `kind` there."""
+        ...
 
 
 @dataclass(frozen=True)

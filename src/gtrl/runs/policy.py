@@ -10,13 +10,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
 from gtrl.errors import RunError, UnknownNameError
 from gtrl.io import mlp, mlp_file
-from gtrl.io.mlp_file import Arrays, FormatError, Header, impossible, whole_number
+from gtrl.io.mlp_file import Exportable, FormatError, Header, impossible, whole_number
 from gtrl.registry import Registry
 
 DIMENSIONS = ("observation_dim", "goal_dim", "action_dim")
@@ -25,14 +25,6 @@ MAX_FLOW_STEPS = 10_000  # of a flow that is read from a file: bounds the time o
 # Policies are always evaluated in blocks of so many rows: linear algebra libraries choose their kernels by
 # shape, so only a fixed shape makes a row's bits independent of how many others stand beside it.
 ROWS = 16
-
-
-class Exportable(Protocol):
-    """An actor that can be written to a file: what `algorithm.policy(nets)` returns."""
-
-    def export(self) -> tuple[Arrays, Header]:
-        """Arrays and a header with the policy's `kind`; called on the actor of one seed, with NumPy arrays as leaves."""
-        ...
 
 
 class Policy(ABC):
@@ -73,7 +65,7 @@ class Policy(ABC):
         count = math.prod(shape)
         columns = [np.zeros((-(-count // ROWS) * ROWS, array.shape[-1]), np.float32) for array in given]
         for column, array in zip(columns, given, strict=True):
-            column[:count] = np.broadcast_to(array, (*shape, array.shape[-1])).reshape(count, -1)
+            column[:count] = np.broadcast_to(array, (*shape, array.shape[-1])).reshape(column[:count].shape)
         action = np.zeros((len(columns[0]), self.header["action_dim"]), np.float32)
         for start in range(0, count, ROWS):
             action[start : start + ROWS] = self._block(*(column[start : start + ROWS] for column in columns))

@@ -16,7 +16,7 @@ from gtrl.io.jsonl import read_rows
 from gtrl.io.locks import wait_for_lock
 
 SHOWS_LAST_STEP = ("rollouts.npz", "values.npz", "trajectories.png", "rollouts.mp4", "rollouts.gif")
-EVAL_COLUMNS = ("algorithm", "task", "seed", "step", "goal", "episodes", "successes", "base_seed")
+EVAL_COLUMNS: tuple[str, ...] = ("algorithm", "task", "seed", "step", "goal", "episodes", "successes", "base_seed")
 TEXT_COLUMNS = ("algorithm", "task", "goal")
 
 
