@@ -381,11 +381,11 @@ def test_out_of_memory(write_file: Write, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_well_packed_data_is_read_as_long_as_it_is_small(write_file: Write) -> None:
-    rows = npz.UNPACKED // 64
+    rows = npz.MAX_UNPACKED_BYTES // 64
     path = write_file()
     arrays = {"observations": np.zeros((rows, 8)), "terminals": np.zeros(rows, bool)}
     np.savez_compressed(path, allow_pickle=False, **arrays)
-    assert sum(array.nbytes for array in arrays.values()) > npz.UNPACKED
+    assert sum(array.nbytes for array in arrays.values()) > npz.MAX_UNPACKED_BYTES
     with pytest.raises(DataError, match="claims to unpack to"):
         read_npz(path, DataError)
     np.savez(path, allow_pickle=False, **arrays)  # as the sentence says

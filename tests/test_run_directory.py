@@ -1,11 +1,10 @@
 """The files of a run directory: locks, partial files, JSON lines, `eval.csv` and `config.json`."""
 
+import fcntl
 import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -23,20 +22,26 @@ from gtrl.runs.run import Run
 # --- locks ---
 
 
-def test_waiting_for_a_lock_takes_no_processor_time(tmp_path: Path) -> None:
-    program = (
-        "import sys, time; from pathlib import Path; from gtrl.io.locks import wait_for_lock\n"
-        "print(flush=True); before = time.process_time()\n"
-        "with wait_for_lock(Path(sys.argv[1])): print(time.process_time() - before)"
-    )
+def test_waiting_for_a_lock_does_not_poll(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, flock = [], fcntl.flock
+
+    def counting(file: Any, flags: int) -> None:
+        asked.append(threading.get_ident())
+        flock(file, flags)
+
+    def wait() -> None:
+        with wait_for_lock(tmp_path / "lock"):
+            pass
+
+    waiting = threading.Thread(target=wait)
     with locked(tmp_path / "lock", "here"):
-        waiting = subprocess.Popen([sys.executable, "-c", program, tmp_path / "lock"], stdout=subprocess.PIPE)
-        assert waiting.stdout is not None
-        waiting.stdout.readline()
-        time.sleep(1.0)
-        assert waiting.poll() is None
-    said, _ = waiting.communicate(timeout=60)
-    assert float(said) < 0.01  # fifty looks a second would take more
+        monkeypatch.setattr(fcntl, "flock", counting)
+        waiting.start()
+        time.sleep(0.5)
+        assert len(asked) == 1
+        assert waiting.is_alive()
+    waiting.join(10)
+    assert len(asked) == 2  # the file it waited for was removed, so it locks a new one
     assert not list(tmp_path.iterdir())
 
 
