@@ -25,25 +25,26 @@ from gtrl.data.dataset import Spec
 from gtrl.envs.make import make_environment
 from gtrl.evaluation.evaluate import evaluate
 from gtrl.io import mlp
-from gtrl.nn.networks import init_mlp
-from gtrl.runs.policy import load_policy, save_policy
+from gtrl.nn.networks import Actor
+from gtrl.runs.policy import GaussianPolicy, load_policy, save_policy
 from gtrl.tasks import GOALS_PER_TASK, OGBenchTask, ogbench_task
 from gtrl.workers import default_workers
 
 
 def policy_file(folder: Path, task: OGBenchTask) -> Path:
     spec = Spec(task.observation_dim, task.action_dim, task.goal_dim)
-    sizes = (spec.observation_dim + spec.goal_dim, 512, 512, 512, spec.action_dim)
-    layers = [mlp.Layer(*layer) for layer in jax.device_get(init_mlp(jax.random.key(0), sizes, last_scale=0.01))]
-    header = {"kind": "gaussian", "algorithm": "bc", "task": task.name, "goal": "oracle", "seed": 0, "step": 0}
+    actor = Actor.init(jax.random.key(0), spec, (512, 512, 512))
+    header = {"algorithm": "bc", "task": task.name, "goal": "oracle", "seed": 0, "step": 0}
     path = folder / f"{task.name}.npz"
-    save_policy(path, layers, {**header, **spec._asdict()})
+    save_policy(path, jax.device_get(actor), {**header, **spec._asdict()})
     return path
 
 
 def plain_loop(path: Path, task: OGBenchTask, seconds: float) -> float:
     """Environment steps per second of the loop that others write, for about so long."""
-    layers = load_policy(path).layers
+    policy = load_policy(path)
+    assert isinstance(policy, GaussianPolicy)
+    layers = policy.network.layers
     act = jax.jit(lambda layers, row: mlp.forward(layers, row[None], jax.numpy)[0].clip(-1, 1))
     env = make_environment(task)
     steps, began = 0, None

@@ -37,7 +37,7 @@ from numpy.random import Generator
 from gtrl import console
 from gtrl.data.dataset import ACTION_LIMIT, load_dataset
 from gtrl.errors import GtrlError
-from gtrl.io.npz import UNPACKED, join_npz
+from gtrl.io.npz import MAX_UNPACKED_BYTES, join_npz
 
 SECONDS, BYTES = 5.0, 2**30
 TASK = "pointmaze-mini-navigate"
@@ -280,7 +280,7 @@ def _(rng: Generator, it: Original, _other: Original) -> bytes:
 def _(rng: Generator, it: Original, _other: Original) -> bytes:
     """An array's size, or its sizes before and after packing, in the directory and before its data."""
     number = int(rng.integers(len(it.members)))
-    size = pick(rng, [0, 1, 127, 10**4, UNPACKED, 2**30, 2**31 - 1, 2**32 - 2, int(rng.integers(2**32))])
+    size = pick(rng, [0, 1, 127, 10**4, MAX_UNPACKED_BYTES, 2**30, 2**31 - 1, 2**32 - 2, int(rng.integers(2**32))])
     directory, local = records(it.content, DIRECTORY)[number], records(it.content, LOCAL)[number]
     content = put(put(it.content, directory + 24, "<I", size), local + 22, "<I", size)
     return put(put(content, directory + 20, "<I", size), local + 18, "<I", size) if rng.random() < 0.5 else content
@@ -469,7 +469,7 @@ def bomb(megabytes: int, claimed: int) -> bytes:
 def _(rng: Generator, _it: Original, _other: Original) -> bytes:
     """Said openly, or claimed to be smaller or larger than it is."""
     megabytes = pick(rng, [33, 100, 256, 1000])
-    return bomb(megabytes, pick(rng, [128 + megabytes * 2**20, 2**32 - 1, 128, 2**20, UNPACKED]))
+    return bomb(megabytes, pick(rng, [128 + megabytes * 2**20, 2**32 - 1, 128, 2**20, MAX_UNPACKED_BYTES]))
 
 
 @kind("crowded directory")
@@ -491,7 +491,7 @@ def narrow(rows: int) -> bytes:
 @kind("just small enough" + WHOLE)
 def _(rng: Generator, _it: Original, _other: Original) -> bytes:
     """Narrow numbers, which take many times their bytes on the device, as many as a small file may hold, or more."""
-    return narrow(UNPACKED // 4 + pick(rng, [-200, 200]))
+    return narrow(MAX_UNPACKED_BYTES // 4 + pick(rng, [-200, 200]))
 
 
 # --- loading ---

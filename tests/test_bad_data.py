@@ -22,7 +22,7 @@ from gtrl.data.checks import check_arrays, check_file
 from gtrl.data.collect.expert import Expert
 from gtrl.data.dataset import load_dataset
 from gtrl.errors import DataError, GtrlError, RunError
-from gtrl.io import mlp, npz
+from gtrl.io import mlp, mlp_file, npz
 from gtrl.io.npz import join_npz, read_npz, shapes_in
 from gtrl.runs.policy import load_policy, save_policy
 from gtrl.tasks import TASKS
@@ -307,8 +307,8 @@ def test_objects_are_never_unpickled(write_file: Write, tmp_path: Path) -> None:
     assert mark.exists()  # it would do harm
     mark.unlink()
     data, policy, expert = write_file(), tmp_path / "policy.npz", tmp_path / "expert.npz"
-    save_policy(policy, LAYERS, HEADER)
-    np.savez(expert, weight0=np.ones((29, 8)), bias0=np.ones(8), activation="relu", squash=True)
+    save_policy(policy, mlp_file.MLP(LAYERS), HEADER)
+    mlp_file.write(expert, *mlp_file.MLP([mlp.Layer(np.ones((29, 8)), np.ones(8))]).export())
     for path, name, read in ((data, "qpos", load_dataset), (policy, "weight0", load_policy), (expert, "bias0", Expert)):
         whole = path.read_bytes()
         for content, said in ((hostile, "never unpickled"), (pickle.dumps(Payload(mark)), "is damaged")):
@@ -381,11 +381,11 @@ def test_out_of_memory(write_file: Write, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_well_packed_data_is_read_as_long_as_it_is_small(write_file: Write) -> None:
-    rows = npz.UNPACKED // 64
+    rows = npz.MAX_UNPACKED_BYTES // 64
     path = write_file()
     arrays = {"observations": np.zeros((rows, 8)), "terminals": np.zeros(rows, bool)}
     np.savez_compressed(path, allow_pickle=False, **arrays)
-    assert sum(array.nbytes for array in arrays.values()) > npz.UNPACKED
+    assert sum(array.nbytes for array in arrays.values()) > npz.MAX_UNPACKED_BYTES
     with pytest.raises(DataError, match="claims to unpack to"):
         read_npz(path, DataError)
     np.savez(path, allow_pickle=False, **arrays)  # as the sentence says
@@ -507,7 +507,7 @@ NO_WIDTH = {
 POLICIES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "endless layers": ({"layers": 10**9}, {}, r"its header has no possible layers \(1000000000\)"),
     "no layers": ({"layers": 0}, {}, r"no possible layers \(0\)"),
-    "one layer too many": ({"layers": 3}, {}, "it has no array 'scale1'"),
+    "one layer too many": ({"layers": 3}, {}, "it has no array 'weight2'"),
     "one layer too few": ({"layers": 1}, {}, "its array 'scale0' belongs to no layer|does not fit the others"),
     "layers as text": ({"layers": "2"}, {}, r"no possible layers \('2'\)"),
     "no observation_dim": ({"observation_dim": None}, {}, r"its header has no possible observation_dim \(None\)"),
@@ -521,10 +521,10 @@ POLICIES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "a task, but no seed": ({"task": MINI, "algorithm": "bc", "step": 1}, {}, r"no possible seed \(None\)"),
     "kind of a list": ({"kind": ["gaussian"]}, {}, "holds a policy of kind"),
     "kind of lines": ({"kind": "a\nb" * 99}, {}, "holds a policy of kind"),
-    "format of a list": ({"format": [1] * 99}, {}, "has policy format"),
+    "format of a list": ({"format": [1] * 99}, {}, "has file format"),
     "missing weight": ({}, {"weight0": None}, "it has no array 'weight0'"),
     "missing bias": ({}, {"bias0": None}, "it has no array 'bias0'"),
-    "missing shift": ({}, {"shift0": None}, "it has no array 'shift0'"),
+    "missing shift": ({}, {"shift0": None}, "'scale0' and 'shift0' belong together"),
     "one array too many": ({}, {"weight7": np.ones((2, 2))}, "its array 'weight7' belongs to no layer"),
     "wrong weight": ({}, {"weight1": np.ones((7, 2))}, r"'weight1' has the shape \(7, 2\), which does not fit"),
     "flat weight": ({}, {"weight1": np.ones(16)}, r"'weight1' has the shape \(16,\), which does not fit"),
@@ -563,5 +563,5 @@ def test_policies_that_are_some(tmp_path: Path) -> None:
     path = tmp_path / "policy.npz"
     write_policy(path, {}, {})
     assert load_policy(path)(np.zeros(2), np.zeros(2)).shape == (2,)
-    save_policy(path, FLOW, HEADER | {"kind": "flow", "flow_steps": 3})
+    save_policy(path, mlp_file.MLP(FLOW), HEADER | {"kind": "flow", "flow_steps": 3})
     assert load_policy(path)(np.zeros(2), np.zeros(2)).shape == (2,)

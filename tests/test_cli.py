@@ -158,7 +158,7 @@ def test_evaluating_a_run(gtrl: Gtrl, bc_run: Path, tmp_path: Path) -> None:
     assert f"BC on {MINI}" in output
     assert all(word in output for word in ("task1", "task5", "overall"))
     table = (run / "eval.csv").read_text().splitlines()
-    assert table[0] == "algorithm,task,seed,step,goal,episodes,successes"
+    assert table[0] == "algorithm,task,seed,step,goal,episodes,successes,base_seed"
     assert len(table) == 1 + 2 * 5
     new = set(contents(run)) - set(contents(bc_run))
     assert new == {"eval.csv", "rollouts.npz"}  # BC has no values

@@ -5,6 +5,7 @@ import dataclasses
 import itertools
 import json
 import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 from scipy import stats
 from scipy.sparse.csgraph import shortest_path
 
-from gtrl import cli, console
+from gtrl import cli, console, registry
 from gtrl.algorithms import Algorithm, make
 from gtrl.data.dataset import Spec, load_dataset
 from gtrl.envs.isolation import Isolated
@@ -24,10 +25,10 @@ from gtrl.errors import ConfigError, RunError
 from gtrl.evaluation import rollout
 from gtrl.evaluation.evaluate import evaluate
 from gtrl.evaluation.rollout import Episode, Job, Outcome, roll_out, run_episodes
-from gtrl.io import mlp
-from gtrl.nn.networks import FlowActor
+from gtrl.io import mlp, mlp_file
+from gtrl.nn.networks import Actor, FlowActor
 from gtrl.report.tables import comparison, summary
-from gtrl.runs.policy import ROWS, Policy, load_policy, save_policy
+from gtrl.runs.policy import POLICIES, ROWS, FlowPolicy, GaussianPolicy, Policy, load_policy, save_policy
 from gtrl.runs.restore import load_state
 from gtrl.runs.run import Run
 from gtrl.tasks import ogbench_task
@@ -63,7 +64,12 @@ def random_policy(dims: tuple[int, int, int], hidden: Sequence[int], flow_steps:
     """For (observation, goal, action) of these sizes; a flow where it is to take steps."""
     header = dict(zip(SIZES, dims, strict=True)) | (flow(flow_steps) if flow_steps else GAUSSIAN)
     layers = flow_layers(dims, hidden) if flow_steps else random_layers(sum(dims[:2]), *hidden, dims[-1])
-    return Policy(layers, header, seed)
+    return policy_of(layers, header, seed)
+
+
+def policy_of(layers: Sequence[mlp.Layer], header: dict[str, Any], seed: int = 0) -> FlowPolicy | GaussianPolicy:
+    arrays, exported = mlp_file.MLP(layers).export()
+    return (FlowPolicy if header["kind"] == "flow" else GaussianPolicy)(arrays, exported | header, seed)
 
 
 def flow_layers(dims: tuple[int, int, int], hidden: Sequence[int]) -> list[mlp.Layer]:
@@ -91,7 +97,7 @@ def test_numpy_policy_is_the_jax_actor(tmp_path: Path) -> None:
     algorithm, spec = make("bc", hidden=(32, 16)), Spec(observation_dim=5, action_dim=3, goal_dim=2)
     nets = jax.jit(algorithm.init, static_argnums=1)(jax.random.key(0), spec)
     nets = jax.tree.map(lambda leaf: 3 * leaf, nets)  # so that some actions are clipped
-    save_policy(tmp_path / "policy.npz", algorithm.policy(nets).layers, GAUSSIAN | spec._asdict())
+    save_policy(tmp_path / "policy.npz", jax.device_get(algorithm.policy(nets)), spec._asdict())
     policy = load_policy(tmp_path / "policy.npz")
     rows = queries(policy, 40)
     expected = jax_action(algorithm, nets, rows)
@@ -146,13 +152,15 @@ def test_shapes_a_policy_takes() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_policy_file(dtype: str, tmp_path: Path) -> None:
     layers, path = random_layers(4, 16, 2), tmp_path / "deep" / "policy.npz"
-    save_policy(path, layers, POINT, dtype)
+    arrays, header = mlp_file.MLP(layers).export()
+    mlp_file.write(path, {name: array.astype(dtype) for name, array in arrays.items()}, header | POINT)
     assert [file.name for file in path.parent.iterdir()] == ["policy.npz"]
     assert np.load(path)["weight0"].dtype == dtype
     loaded = load_policy(path)
+    assert isinstance(loaded, GaussianPolicy)
     assert {key: loaded.header[key] for key in POINT} == POINT
     assert loaded.header["layers"] == 2
-    for ours, theirs in zip(loaded.layers, layers, strict=True):
+    for ours, theirs in zip(loaded.network.layers, layers, strict=True):
         for mine, written in zip(ours, theirs, strict=True):
             if written is None or mine is None:
                 assert mine is written  # no layer norm in the last layer
@@ -160,7 +168,7 @@ def test_policy_file(dtype: str, tmp_path: Path) -> None:
             np.testing.assert_array_equal(mine, written.astype(dtype))
             assert mine.dtype == np.float32
     rows = queries(loaded, 50)
-    full = Policy(layers, POINT)(*rows)
+    full = policy_of(layers, POINT)(*rows)
     np.testing.assert_allclose(loaded(*rows), full, atol=0 if dtype == "float32" else 2e-2)
 
 
@@ -168,7 +176,7 @@ def test_policy_files_that_cannot_be_used(tmp_path: Path) -> None:
     path = tmp_path / "policy.npz"
     with pytest.raises(RunError, match=r"there is no file .*policy\.npz\.$"):
         load_policy(path)
-    save_policy(path, random_layers(4, 2), POINT)
+    save_policy(path, mlp_file.MLP(random_layers(4, 2)), POINT)
     whole = path.read_bytes()
     for broken in (whole[:-100], b"", b"not an archive"):
         path.write_bytes(broken)
@@ -178,19 +186,134 @@ def test_policy_files_that_cannot_be_used(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="is not a policy file: it has no readable header"):
         load_policy(path)
     np.savez(path, header=np.array(json.dumps({"format": 99})))
-    with pytest.raises(RunError, match=r"has policy format 99; this version reads format 1\.$"):
+    with pytest.raises(RunError, match=r"has file format 99; this version reads format 1\.$"):
         load_policy(path)
     for kind in ("mixture", None):
-        save_policy(path, random_layers(4, 2), POINT | {"kind": kind})
-        known = "this version knows gaussian and flow"
+        save_policy(path, mlp_file.MLP(random_layers(4, 2)), POINT | {"kind": kind})
+        known = "known are gaussian, flow, and more with their plugins"
         with pytest.raises(RunError, match=rf"policy\.npz holds a policy of kind '{kind}'; {known}\.$"):
             load_policy(path)
 
 
 def test_a_flow_that_does_not_say_its_steps_is_refused(tmp_path: Path) -> None:
-    save_policy(tmp_path / "policy.npz", flow_layers((2, 2, 2), (4,)), {"kind": "flow", **dict.fromkeys(SIZES, 2)})
+    network = mlp_file.MLP(flow_layers((2, 2, 2), (4,)))
+    save_policy(tmp_path / "policy.npz", network, {"kind": "flow", **dict.fromkeys(SIZES, 2)})
     with pytest.raises(RunError, match=r"does not say in how many steps to follow it \(flow_steps\)\.$"):
         load_policy(tmp_path / "policy.npz")
+
+
+def test_a_squashed_policy_of_standardised_inputs_without_layer_norm(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    first, second = (mlp.Layer(rng.normal(size=shape), rng.normal(size=shape[1])) for shape in ((4, 6), (6, 2)))
+    mean, deviation = rng.normal(size=4), rng.uniform(0.5, 2, 4)
+    save_policy(tmp_path / "policy.npz", mlp_file.MLP([first, second], "relu", "tanh", mean, deviation), POINT)
+    policy = load_policy(tmp_path / "policy.npz")
+    observations, goals = queries(policy, 20)
+    rows = (np.concatenate([observations, goals], 1) - mean) / deviation
+    expected = np.tanh(np.maximum(rows @ first.weight + first.bias, 0) @ second.weight + second.bias)
+    np.testing.assert_allclose(policy(observations, goals), expected, atol=1e-5)
+
+
+def test_a_policy_file_of_the_first_version(tmp_path: Path) -> None:
+    """A header without activation and output; the action worked out in double precision."""
+    layers, rows = random_layers(4, 16, 2), np.random.default_rng(1).normal(size=(9, 4))
+    arrays = {f"{name}{k}": array for k, layer in enumerate(layers) for name, array in layer._asdict().items()}
+    header = json.dumps({"format": 1, "layers": 2, **POINT, "goal": "oracle", "version": "0.1.0"})
+    np.savez(tmp_path / "old.npz", header=np.array(header), **{k: v for k, v in arrays.items() if v is not None})
+    x = rows @ layers[0].weight.astype(float) + layers[0].bias
+    x = x / (1 + np.exp(-2 * (2 / np.pi) ** 0.5 * (x + 0.044715 * x**3)))
+    x = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-6) * layers[0].scale + layers[0].shift
+    expected = np.clip(x @ layers[1].weight + layers[1].bias, -1, 1)
+    np.testing.assert_allclose(load_policy(tmp_path / "old.npz")(rows[:, :2], rows[:, 2:]), expected, atol=1e-5)
+
+
+# --- policies of other kinds ---
+
+PLUGIN = """
+import numpy as np
+import gtrl
+
+class Table(gtrl.Policy):
+    # The action of the nearest known observation, nudged by noise.
+    name = "table"
+    noise_dim = 2
+
+    def __init__(self, arrays, header, seed=0):
+        super().__init__(arrays, header, seed)
+        self.places, self.actions = arrays["places"], arrays["actions"]
+
+    def act(self, observation, goal, noise):
+        near = np.abs(observation[:, None] - self.places).sum(-1).argmin(1)
+        return self.actions[near] + noise / 8
+
+class Base(Table):
+    pass  # without a name of its own it is no kind
+"""
+
+
+class TableActor:
+    """What the method of a user's own would return as its policy."""
+
+    def export(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        places, actions = np.array([[0.0, 0.0], [4.0, 4.0]]), np.array([[0.25, -0.5], [3.0, 0.0]])
+        return {"places": places, "actions": actions}, {"kind": "table"}
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    (tmp_path / "table_plugin.py").write_text(PLUGIN)
+    monkeypatch.syspath_prepend(tmp_path)
+    before = dict(POLICIES.things)
+    yield "table_plugin"
+    POLICIES.things = before
+    sys.modules.pop("table_plugin", None)
+
+
+def test_a_policy_of_a_users_own_kind(plugin: str, tmp_path: Path) -> None:
+    path = tmp_path / "table.npz"
+    save_policy(path, TableActor(), {**SIZES, "task": None})
+    with pytest.raises(RunError, match=r"holds a policy of kind 'table'; known are gaussian, flow, and more"):
+        load_policy(path)
+    registry.load_plugin(plugin)
+    assert list(POLICIES) == ["gaussian", "flow", "table"]
+    policy = load_policy(path, seed=1)
+    observations, goals, noise = np.array([[0.5, 0.0], [5.0, 3.0], [-1, -1]] * 9), np.zeros(2), np.full((27, 2), 0.8)
+    action = policy(observations, goals, noise)
+    np.testing.assert_allclose(action[:3], [[0.35, -0.4], [1, 0.1], [0.35, -0.4]], atol=1e-6)
+    np.testing.assert_array_equal(policy(observations[:2], goals, noise[:2]), action[:2])
+    assert not np.array_equal(policy(observations[0], goals), policy(observations[0], goals))  # noise of its own
+    with pytest.raises(RunError, match="a noise of 2 numbers"):
+        policy(observations, goals, np.zeros(3))
+    arrays, header = TableActor().export()
+    mlp_file.write(path, {"actions": arrays["actions"]}, header | SIZES)
+    with pytest.raises(RunError, match=r"is not a policy file of kind 'table': KeyError\('places'\)\.$"):
+        load_policy(path)
+    mlp_file.write(path, arrays, header | SIZES | {"goal_dim": 0})
+    with pytest.raises(RunError, match=r"its header has no possible goal_dim \(0\)\.$"):
+        load_policy(path)
+    mlp_file.write(path, arrays | {"actions": np.zeros((2, 1))}, header | SIZES | {"action_dim": 1})
+    with pytest.raises(RunError, match=r"'table' returned actions of shape \(16, 2\), not \(16, 1\)\.$"):
+        load_policy(path)(np.zeros(2), np.zeros(2))
+
+
+def test_a_file_cannot_have_a_module_imported(plugin: str, tmp_path: Path) -> None:
+    save_policy(tmp_path / "table.npz", TableActor(), {**SIZES, "kind": f"{plugin}:Table"})
+    with pytest.raises(RunError, match="holds a policy of kind 'table_plugin:Table'; known are gaussian, flow"):
+        load_policy(tmp_path / "table.npz")
+    assert plugin not in sys.modules
+
+
+def test_actors_export_themselves() -> None:
+    spec = Spec(observation_dim=5, action_dim=3, goal_dim=2)
+    for actor, said in (
+        (Actor.init(jax.random.key(0), spec, (8,)), {"kind": "gaussian"}),
+        (FlowActor.init(jax.random.key(0), spec, (8,), 6), {"kind": "flow", "flow_steps": 6}),
+    ):
+        arrays, header = jax.device_get(actor).export()
+        assert header == said | {"layers": 2, "activation": "gelu", "output": "clip"}
+        assert {type(array) for array in arrays.values()} == {np.ndarray}
+        assert sorted(arrays) == ["bias0", "bias1", "scale0", "shift0", "weight0", "weight1"]
+        np.testing.assert_array_equal(arrays["weight1"], actor.layers[1].weight)
 
 
 # --- policies that act at random ---
@@ -199,7 +322,7 @@ def test_a_flow_that_does_not_say_its_steps_is_refused(tmp_path: Path) -> None:
 def test_numpy_flow_is_the_jax_flow(tmp_path: Path) -> None:
     spec, steps = Spec(observation_dim=5, action_dim=3, goal_dim=2), 7
     actor = FlowActor(tuple(jax.tree.map(jax.numpy.asarray, flow_layers((5, 2, 3), (32, 16)))), steps)
-    save_policy(tmp_path / "policy.npz", actor.layers, {**actor.header, **spec._asdict()})
+    save_policy(tmp_path / "policy.npz", actor, spec._asdict())
     policy = load_policy(tmp_path / "policy.npz")
     assert (policy.header["kind"], policy.header["flow_steps"]) == ("flow", 7)
     assert policy.noise_dim == 3
@@ -211,12 +334,12 @@ def test_numpy_flow_is_the_jax_flow(tmp_path: Path) -> None:
     assert np.abs(np.clip(coarse, -1, 1) - expected).max() > 1e-3  # the number of steps matters here
 
 
-def linear_flow(steps: int) -> Policy:
+def linear_flow(steps: int) -> FlowPolicy | GaussianPolicy:
     """The velocity of x in each of two dimensions: (s + 2 g - 3 x + 5 t + 0.25) / 8, with the dimension's own s, g."""
     eye = np.eye(2)
     weight = np.concatenate([eye, 2 * eye, -3 * eye, np.full((1, 2), 5)]) / 8
     layer = mlp.Layer(weight.astype(np.float32), np.full(2, 0.25 / 8, np.float32))
-    return Policy([layer], flow(steps) | SIZES)
+    return policy_of([layer], flow(steps) | SIZES)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 10])
@@ -269,7 +392,7 @@ def test_noise_of_a_policys_own() -> None:
 
 def test_a_files_seed_starts_the_noise(tmp_path: Path) -> None:
     path, one = tmp_path / "flow.npz", (np.zeros(2), np.zeros(2))
-    save_policy(path, linear_flow(1).layers, linear_flow(1).header)
+    save_policy(path, linear_flow(1).network, linear_flow(1).header)
     np.testing.assert_array_equal(load_policy(path)(*one), load_policy(path, seed=0)(*one))
     np.testing.assert_array_equal(load_policy(path, seed=7)(*one), load_policy(path, seed=7)(*one))
     assert not np.array_equal(load_policy(path, seed=7)(*one), load_policy(path)(*one))
@@ -279,7 +402,7 @@ def noise_policy(path: Path, share: float, action: tuple[float, float] = (0, 0))
     """A flow of one step whose action is clip(share * noise + action)."""
     weight = np.concatenate([np.zeros((4, 2)), (share - 1) * np.eye(2), np.zeros((1, 2))])
     layer = mlp.Layer(weight.astype(np.float32), np.array(action, np.float32))
-    save_policy(path, [layer], POINT | flow(1))
+    save_policy(path, mlp_file.MLP([layer]), POINT | flow(1))
     return path
 
 
@@ -405,7 +528,7 @@ def test_an_environment_that_fails_gives_the_generator_back() -> None:
 
 def linear_policy(path: Path, weight: Any, bias: Any) -> Path:
     """action = clip((x, y, goal x, goal y) @ weight + bias)."""
-    save_policy(path, [mlp.Layer(np.array(weight, np.float32), np.array(bias, np.float32))], POINT)
+    save_policy(path, mlp_file.MLP([mlp.Layer(np.array(weight, np.float32), np.array(bias, np.float32))]), POINT)
     return path
 
 
@@ -478,12 +601,11 @@ def test_outcomes_that_hang_on_luck_alone(tmp_path: Path) -> None:
     assert {outcome.success for outcome in outcomes if outcome.episode.goal == 3} == {True, False}
 
 
-class Watched(Policy):
+class Watched(FlowPolicy):
     """A policy that keeps what it was asked and what it said: one (rows, numbers) array for each call."""
 
     def __init__(self, path: Path, seed: int = 0) -> None:
-        loaded = load_policy(path)
-        super().__init__(loaded.layers, loaded.header, seed)
+        super().__init__(*mlp_file.read(path, "a policy file", RunError), seed)
         self.calls: list[np.ndarray] = []
 
     def __call__(self, observation: Any, goal: Any, noise: Any = None) -> np.ndarray:
@@ -570,15 +692,20 @@ def evaluated(gtrl_run: Run, tmp_path_factory: pytest.TempPathFactory) -> tuple[
     return run, evaluate(run, episodes=2, workers=2, show=False)
 
 
+def with_base_seed(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{**row, "base_seed": 0} for row in rows]
+
+
 def test_eval_csv(evaluated: tuple[Run, list[dict[str, Any]]]) -> None:
     run, rows = evaluated
     with (run.path / "eval.csv").open(newline="") as file:
         table = list(csv.reader(file))
-    assert table[0] == ["algorithm", "task", "seed", "step", "goal", "episodes", "successes"]
+    assert table[0] == ["algorithm", "task", "seed", "step", "goal", "episodes", "successes", "base_seed"]
     expected = [["gtrl", MINI, str(seed), "20", f"task{goal}", "2"] for seed in (0, 3) for goal in range(1, 6)]
-    assert [line[:-1] for line in table[1:]] == expected
-    assert all(0 <= int(line[-1]) <= 2 for line in table[1:])
-    assert run.evaluations() == rows
+    assert [line[:6] for line in table[1:]] == expected
+    assert all(0 <= int(line[6]) <= 2 for line in table[1:])
+    assert {line[7] for line in table[1:]} == {"0"}
+    assert run.evaluations() == with_base_seed(rows)
 
 
 def test_a_run_without_its_checkpoints_can_be_evaluated(gtrl_run: Run, tmp_path: Path) -> None:
@@ -632,17 +759,17 @@ def test_values_npz(evaluated: tuple[Run, list[dict[str, Any]]]) -> None:
     assert file["exits"].shape == (len(maze._teleport_info["teleport_out_ijs"]), 2)
 
 
-def test_evaluating_again_replaces_rows(evaluated: tuple[Run, list[dict[str, Any]]], tmp_path: Path) -> None:
+def test_evaluating_again(evaluated: tuple[Run, list[dict[str, Any]]], tmp_path: Path) -> None:
     run = Run(tmp_path / "run")
     shutil.copytree(evaluated[0].path, run.path)
     before = run.evaluations()
     early = evaluate(run.path, episodes=1, step=10, workers=1, show=False)
     assert {row["step"] for row in early} == {10}
-    assert run.evaluations() == [*early, *before]  # ordered by step
+    assert run.evaluations() == [*with_base_seed(early), *before]  # ordered by step
     again = evaluate(run.path, episodes=1, workers=1, show=False)
     assert {row["step"] for row in again} == {20}  # the last; 10 does not count for the score
-    assert run.evaluations() == [*early, *again]
     assert {row["episodes"] for row in again} == {1}
+    assert run.evaluations() == [*with_base_seed(early), *before]  # fewer episodes replace no rows with more
     # Episode 0 is the same whether one is run or two, so it cannot win more alone.
     assert all(one["successes"] <= two["successes"] for one, two in zip(again, before, strict=True))
 
@@ -684,7 +811,7 @@ def test_what_cannot_be_evaluated(gtrl_run: Run, tmp_path: Path) -> None:
         evaluate(gtrl_run, step=15)
     with pytest.raises(RunError, match=r"is not a run directory: it has no config\.json\.$"):
         evaluate(tmp_path)
-    save_policy(tmp_path / "own.npz", random_layers(4, 2), POINT | {"task": None})
+    save_policy(tmp_path / "own.npz", mlp_file.MLP(random_layers(4, 2)), POINT | {"task": None})
     with pytest.raises(RunError, match="without a task"):
         evaluate(tmp_path / "own.npz", episodes=1)
     assert not (gtrl_run.path / "eval.csv").exists()

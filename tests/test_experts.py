@@ -1,5 +1,6 @@
 """Expert policies as files, and the ant, humanoid and soccer data collected with them."""
 
+import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ from gtrl.data.collect.soccer import Detours, SoccerCollector
 from gtrl.errors import DataError
 from gtrl.tasks import OGBenchTask, ogbench_task
 
+HEADER = {"format": 1, "layers": 2, "activation": "tanh", "output": "tanh"}
 ANT, HUMANOID, DRIBBLER = (29, 8), (69, 21), (42, 8)  # numbers in and out
 MAZES = {"antmaze-teleport-navigate": ANT, "antmaze-large-stitch": ANT, "humanoidmaze-medium-stitch": HUMANOID}
 SOCCER = ("antsoccer-arena-navigate", "antsoccer-arena-stitch")
@@ -35,14 +37,16 @@ def random_expert(ends: tuple[int, int], scale: float = 1.0, hidden: int = 6, **
         "bias0": rng.normal(size=hidden),
         "weight1": scale * rng.normal(size=(hidden, ends[1])) / hidden**0.5,
         "bias1": scale * rng.normal(size=ends[1]),
-        "activation": "tanh",
-        "squash": True,
+        **HEADER,
     }
     return arrays | changes
 
 
-def save(path: Path, arrays: dict[str, Any]) -> Path:
-    np.savez(path, **{key: value for key, value in arrays.items() if value is not None})
+def save(path: Path, expert: dict[str, Any]) -> Path:
+    """Fields of the header by their names, arrays by theirs; None leaves one out."""
+    given = {key: value for key, value in expert.items() if value is not None}
+    header = {key: given.pop(key) for key in (*HEADER, "kind") if key in given}
+    np.savez(path, **{"header": np.array(json.dumps(header)), **given})
     return path
 
 
@@ -59,7 +63,7 @@ def by_hand(arrays: dict[str, Any], inputs: np.ndarray) -> np.ndarray:
     if "scale0" in arrays:
         hidden = (hidden - hidden.mean()) / np.sqrt(hidden.var() + 1e-6) * arrays["scale0"] + arrays["shift0"]
     outputs = np.einsum("i,io->o", hidden, arrays["weight1"]) + arrays["bias1"]
-    return np.tanh(outputs) if arrays["squash"] else np.minimum(np.maximum(outputs, -1), 1)
+    return np.tanh(outputs) if arrays["output"] == "tanh" else np.minimum(np.maximum(outputs, -1), 1)
 
 
 # --- the file ---
@@ -71,9 +75,9 @@ STANDARDISED = {"input_mean": _rng.normal(size=29), "input_deviation": _rng.unif
 
 @pytest.mark.parametrize("activation", ["relu", "gelu", "silu", "tanh"])
 @pytest.mark.parametrize("extra", [{}, NORM, STANDARDISED, NORM | STANDARDISED], ids=["plain", "norm", "std", "both"])
-@pytest.mark.parametrize("squash", [True, False])
-def test_forward_pass(activation: str, extra: dict[str, Any], squash: bool, tmp_path: Path) -> None:
-    arrays = random_expert(ANT, activation=activation, squash=squash, **extra)
+@pytest.mark.parametrize("output", ["tanh", "clip"])
+def test_forward_pass(activation: str, extra: dict[str, Any], output: str, tmp_path: Path) -> None:
+    arrays = random_expert(ANT, activation=activation, output=output, **extra)
     expert = Expert(save(tmp_path / "expert.npz", arrays))
     rng = np.random.default_rng(1)
     found, expected = [], []
@@ -83,17 +87,27 @@ def test_forward_pass(activation: str, extra: dict[str, Any], squash: bool, tmp_
         expected.append(by_hand(arrays, np.concatenate([state, direction])))
     np.testing.assert_allclose(found, expected, atol=1e-5)
     assert np.abs(found).max() <= 1
-    assert (np.abs(found).max() == 1) == (not squash)  # some are beyond 1 and so cut off
+    assert (np.abs(found).max() == 1) == (output == "clip")  # some are beyond 1 and so cut off
     assert np.abs(found).min() < 0.1
 
 
-def test_a_deeper_expert_in_single_precision(tmp_path: Path) -> None:
+def test_a_deeper_expert_of_another_precision(tmp_path: Path) -> None:
     one, two = random_expert((29, 5)), random_expert((5, 8), hidden=7)
-    arrays = one | {"weight2": two["weight0"], "bias2": two["bias0"], "weight3": two["weight1"], "bias3": two["bias1"]}
-    arrays = {key: np.float32(value) if key[-1].isdigit() else value for key, value in arrays.items()}
     x = np.linspace(-1, 1, 29)
-    middle = np.tanh(np.arctanh(by_hand(one, x)))  # the squashed output of the first two is tanh, as is a hidden layer
-    np.testing.assert_allclose(Expert(save(tmp_path / "a.npz", arrays))(x), by_hand(two, middle), atol=1e-6)
+    for dtype, gap in ((np.float32, 1e-6), (np.float16, 1e-2)):
+        deeper = {"weight2": two["weight0"], "bias2": two["bias0"], "weight3": two["weight1"], "bias3": two["bias1"]}
+        arrays = {key: value.astype(dtype) if key not in HEADER else value for key, value in (one | deeper).items()}
+        expert = Expert(save(tmp_path / "a.npz", arrays | {"layers": 4}))
+        assert expert(x).dtype == np.float32
+        # The squashed output of the first two layers is a tanh, as is a hidden layer.
+        np.testing.assert_allclose(expert(x), by_hand(two, by_hand(one, x)), atol=gap)
+
+
+def test_the_defaults_of_a_header_are_a_policys(tmp_path: Path) -> None:
+    arrays = random_expert(ANT, activation=None, output=None)
+    x = np.linspace(-1, 1, 29)
+    expected = by_hand(arrays | {"activation": "gelu", "output": "clip"}, x)
+    np.testing.assert_allclose(Expert(save(tmp_path / "a.npz", arrays))(x), expected, atol=1e-6)
 
 
 # changes to a good file: what the sentence says
@@ -101,9 +115,14 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no weights": ({"weight0": None, "weight1": None}, "it has no array 'weight0'"),
     "first layer left out": ({"weight0": None}, "it has no array 'weight0'"),
     "no bias": ({"bias1": None}, "it has no array 'bias1'"),
-    "no activation": ({"activation": None}, "it has no array 'activation'"),
-    "no squash": ({"squash": None}, "it has no array 'squash'"),
+    "no format": ({"format": None}, "has file format None; this version reads format 1"),
     "unknown activation": ({"activation": "sine"}, "its activation is 'sine', and known are relu, gelu, silu, tanh"),
+    "activation of a list": ({"activation": ["relu"]}, r"its activation is \['relu'\], and known are relu"),
+    "unknown output": ({"output": "softmax"}, "its output is 'softmax', and known are clip, tanh"),
+    "one layer too many": ({"layers": 3}, "it has no array 'weight2'"),
+    "one layer too few": ({"layers": 1}, "its array 'weight1' belongs to no layer"),
+    "layers in words": ({"layers": "two"}, r"its header has no possible layers \('two'\)"),
+    "a flow": ({"kind": "flow"}, "it holds a policy of kind 'flow'"),
     "no chain": ({"weight1": np.zeros((5, 8))}, r"'weight1' has the shape \(5, 8\)"),
     "bias": ({"bias0": np.zeros(5)}, r"'weight0' has the shape \(29, 6\)"),
     "norm": (NORM | {"scale0": np.ones(5)}, r"'scale0' has the shape \(5,\)"),
@@ -125,8 +144,12 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "deviation zero": (
         {"input_mean": np.zeros(29), "input_deviation": np.eye(29)[0]}, "'input_deviation' is not positive",
     ),
-    "squash twice": ({"squash": np.array([True, False])}, "'squash' is not a single true or false"),
-    "squash in words": ({"squash": "false"}, "'squash' is not a single true or false"),
+    "deviation that float32 takes for zero": (
+        {"input_mean": np.zeros(29), "input_deviation": np.full(29, 1e-60)}, "'input_deviation' is not positive",
+    ),
+    "the layout before there was a header": (
+        {"header": np.array(1), "activation": None, "output": None}, "it has no readable header",
+    ),
     "objects": ({"weight0": np.full((29, 6), None)}, "not a readable npz file"),
 }  # fmt: skip
 

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -31,9 +32,9 @@ from gtrl.evaluation import rollout
 from gtrl.evaluation.during import EvaluateDuring
 from gtrl.evaluation.evaluate import evaluate
 from gtrl.io import npz
-from gtrl.io.atomic import remove_partial, whole_or_not
+from gtrl.io.atomic import atomic_write, remove_partial
 from gtrl.io.jsonl import read_rows
-from gtrl.io.locks import in_turn, locked
+from gtrl.io.locks import locked, wait_for_lock
 from gtrl.runs import checkpoints as checkpoint
 from gtrl.runs.run import Run
 from gtrl.tasks import find_task
@@ -269,7 +270,7 @@ def test_a_full_disk(train: Train, whole: Run, monkeypatch: pytest.MonkeyPatch) 
 
     def full(*args: Any, **options: Any) -> None:
         if not next(left):
-            with whole_or_not(args[0]) as file:
+            with atomic_write(args[0]) as file:
                 file.write(b"half of it")
                 raise OSError(errno.ENOSPC, "No space left on device")
         written(*args, **options)
@@ -301,7 +302,7 @@ def test_waiting_for_a_turn(tmp_path: Path) -> None:
     order = []
 
     def second() -> None:
-        with in_turn(tmp_path / "lock"):
+        with wait_for_lock(tmp_path / "lock"):
             order.append("second")
 
     with locked(tmp_path / "lock", "first"):
@@ -318,7 +319,16 @@ def test_changes_are_told_and_refused_or_recorded(train: Train, whole: Run, tmp_
     shutil.copytree(whole.path, tmp_path / "run")
     (tmp_path / "run" / "checkpoints" / "40.npz").unlink()
     rows = [
-        {"algorithm": "gtrl", "task": MINI, "seed": 0, "step": step, "goal": "task1", "episodes": 1, "successes": 1}
+        {
+            "algorithm": "gtrl",
+            "task": MINI,
+            "seed": 0,
+            "step": step,
+            "goal": "task1",
+            "episodes": 1,
+            "successes": 1,
+            "base_seed": 0,
+        }
         for step in (20, 40)
     ]
     Run(tmp_path / "run").add_evaluations(rows)
@@ -384,7 +394,9 @@ def test_other_arrays_are_other_data(data: Data, tmp_path: Path) -> None:
 
 
 def test_what_others_are_writing_is_left_alone(tmp_path: Path) -> None:
-    living, dead = tmp_path / f"a.npz.{os.getppid()}.partial", tmp_path / "deep" / "b.npz.999999999.partial"
+    host = socket.gethostname().replace(".", "-")
+    living = tmp_path / f"a.npz.{host}.{os.getppid()}.partial"
+    dead = tmp_path / "deep" / f"b.npz.{host}.999999999.partial"
     dead.parent.mkdir()
     for path in (living, dead):
         path.touch()
@@ -424,7 +436,7 @@ def test_nothing_keeps_the_first_shard(data: Data, tmp_path: Path, monkeypatch: 
 def test_a_torn_log_is_told(train: Train, whole: Run, tmp_path: Path) -> None:
     shutil.copytree(whole.path, tmp_path / "run")
     (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 10}\n{"st\n')
-    with pytest.raises(RunError, match=r"metrics.jsonl holds a line that is not JSON"):
+    with pytest.raises(RunError, match=r"metrics\.jsonl, line 2 is not JSON"):
         train(steps=50)
 
 

@@ -21,6 +21,7 @@ from gtrl.envs.make import make_environment
 from gtrl.errors import VideoError, WorkerError
 from gtrl.evaluation.rollout import Episode, Job, Outcome, run_episodes
 from gtrl.io import mlp
+from gtrl.io.mlp_file import MLP
 from gtrl.report import cameras, video
 from gtrl.report import film as reel
 from gtrl.report.cameras import Views, find_gl
@@ -42,7 +43,7 @@ def header(task: OGBenchTask, **changes: Any) -> dict[str, Any]:
 
 def linear_policy(path: Path, weight: Any, **changes: Any) -> Path:
     layer = mlp.Layer(np.array(weight, np.float32), np.zeros(2, np.float32))
-    save_policy(path, [layer], header(ogbench_task(MINI), **changes))
+    save_policy(path, MLP([layer]), header(ogbench_task(MINI), **changes))
     return path
 
 
@@ -50,7 +51,8 @@ def random_policy(path: Path, task: OGBenchTask, **changes: Any) -> Path:
     """One layer of random weights; a flow's reads noise and time, too."""
     rng, extra = np.random.default_rng(0), task.action_dim + 1 if changes.get("kind") == "flow" else 0
     weight = rng.normal(size=(task.observation_dim + task.goal_dim + extra, task.action_dim)) / 3
-    save_policy(path, [mlp.Layer(weight.astype(np.float32), weight[0].astype(np.float32))], header(task, **changes))
+    layer = mlp.Layer(weight.astype(np.float32), weight[0].astype(np.float32))
+    save_policy(path, MLP([layer]), header(task, **changes))
     return path
 
 

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 import jax.numpy as jnp
 import optax
@@ -13,13 +13,20 @@ from gtrl.data.dataset import Dataset, Spec
 from gtrl.data.sampling import Batch, sample_batch
 from gtrl.errors import ConfigError
 from gtrl.fields import DISCOUNT, PROBABILITIES, SHARE, WIDTHS, check_fields, checked
-from gtrl.nn.networks import Actor, ActorCritic, FlowActor
+from gtrl.io.mlp_file import Exportable
+from gtrl.nn.networks import ActorCritic
 from gtrl.tasks import ACTOR_GOALS, HIDDEN, TARGET_RATE, VALUE_GOALS, Goals, Task
 
 Metrics = dict[str, Array]
 Family = Literal["behavioural cloning", "temporal difference", "Monte Carlo", "triangle inequality"]
 # A Python name cannot be `lambda`; the flag can.
 Lambda = Annotated[float, tyro.conf.arg(name="lambda")]
+
+
+class PolicyNetwork(Exportable, Protocol):
+    """What acts, and can be written to a file that NumPy alone can follow (`gtrl.Policy`)."""
+
+    def act(self, observation: Array, goal: Array, key: Array) -> Array: ...
 
 
 @dataclass(frozen=True)
@@ -95,8 +102,8 @@ class Algorithm(ABC):
     def loss(self, nets: Any, target: Any, batch: Batch, key: Array, /) -> tuple[Array, Metrics]:
         """The scalar to minimise, all terms summed, and what to log."""
 
-    def policy(self, nets: Any) -> Actor | FlowActor:
-        """The network that becomes `policy.npz`."""
+    def policy(self, nets: Any) -> PolicyNetwork:
+        """The network that becomes `policy.npz`: ours, or anything that acts and can export itself."""
         return nets.actor
 
     def act(self, nets: Any, observation: Array, goal: Array, key: Array) -> Array:

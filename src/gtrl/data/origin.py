@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gtrl.errors import DataError
-from gtrl.io.atomic import read_note, write_text
+from gtrl.io.atomic import read_json, write_text
 
 
 def validation_path(path: Path) -> Path:
@@ -52,7 +52,7 @@ def record_origin(path: Path, digests: dict[str, str], **facts: Any) -> None:
 
 def noted(path: Path) -> dict[str, Any]:
     """What the note beside a training file says, whether or not the file is still the same."""
-    return read_note(origin_path(path))
+    return read_json(origin_path(path))
 
 
 def origin_of(path: Path, digests: dict[str, str]) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Files: atomic writes, locks, npz, multilayer perceptrons."""
+"""Files: atomic writes, locks, JSON lines, npz, multilayer perceptrons."""

@@ -1,24 +1,38 @@
-"""JSON-lines files that a process may be killed over: whole lines only."""
+"""Files of JSON lines: an object a line, written by a process that may be killed at any time.
+
+Only whole lines count: a last line without its end is ignored. Any other damaged line is an error.
+"""
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from gtrl.errors import RunError
 from gtrl.io.atomic import write_text
 
+Row = dict[str, Any]
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a file, without a last line that is torn; none where there is no file."""
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """The rows of a file; none where there is no file."""
     if not path.exists():
-        return []
-    lines = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        return
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if line.endswith(b"\n"):
+                yield _row(path, number, line)
+
+
+def _row(path: Path, number: int, line: bytes) -> Row:
     try:
-        return [json.loads(line) for line in lines]
-    except ValueError as error:
-        raise RunError(f"{path} holds a line that is not JSON ({error}); repair or remove it.") from error
+        row = json.loads(line.decode())
+    except (ValueError, RecursionError) as error:
+        raise RunError(f"{path}, line {number} is not JSON ({error}); repair or remove it.") from error
+    if not isinstance(row, dict):
+        raise RunError(f"{path}, line {number} is not a JSON object; repair or remove it.")
+    return row
 
 
 class JsonLines:
@@ -26,15 +40,12 @@ class JsonLines:
 
     def __init__(self, path: Path, keep: Callable[[int], bool]) -> None:
         self.path = path
-        kept = [json.dumps(row) + "\n" for row in read_rows(path) if keep(row["step"])]
-        write_text(path, "".join(kept))
+        write_text(path, "".join(_line(row) for row in read_rows(path) if keep(row["step"])))
         self.file = path.open("a")
 
-    def rows(self) -> list[dict[str, Any]]:
-        return read_rows(self.path)
-
-    def write(self, row: dict[str, Any]) -> None:
-        self.file.write(json.dumps(row) + "\n")
+    def write(self, row: Row) -> None:
+        """Append a row, visible to other processes at once."""
+        self.file.write(_line(row))
         self.file.flush()
 
     def sync(self) -> None:
@@ -43,3 +54,7 @@ class JsonLines:
 
     def close(self) -> None:
         self.file.close()
+
+
+def _line(row: Row) -> str:
+    return json.dumps(row) + "\n"

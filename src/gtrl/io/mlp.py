@@ -5,7 +5,7 @@ and robots run a policy with NumPy alone. Weights may carry leading axes (an ens
 `(B, in) @ (E, in, out)` broadcasts to `(E, B, out)`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 Array = Any  # a NumPy or a JAX array
@@ -13,7 +13,7 @@ EPSILON = 1e-6
 
 
 class Layer(NamedTuple):
-    """weight (..., in, out), bias (..., out); scale and shift (..., out) of the layer norm, None in the last."""
+    """weight (..., in, out), bias (..., out); scale and shift (..., out) of a layer norm, None where there is none."""
 
     weight: Array
     bias: Array
@@ -26,6 +26,14 @@ def gelu(x: Array, xp: Any) -> Array:
     return 0.5 * x * (1.0 + xp.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
 
 
+ACTIVATIONS: dict[str, Callable[[Array, Any], Array]] = {
+    "relu": lambda x, xp: xp.maximum(x, 0),
+    "gelu": gelu,
+    "silu": lambda x, xp: 0.5 * x * (1 + xp.tanh(0.5 * x)),  # x times the logistic function of x, without overflow
+    "tanh": lambda x, xp: xp.tanh(x),
+}
+
+
 def layer_norm(x: Array, scale: Array, shift: Array, xp: Any) -> Array:
     """Layer norm over the last axis; its statistics are float32 whatever the precision of x."""
     wide = x.astype(xp.float32)
@@ -35,19 +43,22 @@ def layer_norm(x: Array, scale: Array, shift: Array, xp: Any) -> Array:
     return normal * scale[..., None, :] + shift[..., None, :]
 
 
-def flow(layers: Sequence[Layer], inputs: Array, x: Array, steps: int, xp: Any) -> Array:
-    """Carry x from t = 0 to 1 along the velocities forward(inputs, x, t), in Euler steps."""
+def flow(velocity: Callable[[Array], Array], inputs: Array, x: Array, steps: int, xp: Any) -> Array:
+    """Carry x from t = 0 to 1 along the velocities of the rows (inputs, x, t), in Euler steps."""
     for step in range(steps):
         t = xp.full((*x.shape[:-1], 1), step / steps, xp.float32)
-        x = x + forward(layers, xp.concatenate([inputs, x, t], -1), xp) / steps
+        x = x + velocity(xp.concatenate([inputs, x, t], -1)) / steps
     return x
 
 
-def forward(layers: Sequence[Layer], x: Array, xp: Any) -> Array:
-    """Linear, GELU, layer norm for each hidden layer, then linear. The weights' dtype is the precision."""
+def forward(layers: Sequence[Layer], x: Array, xp: Any, activation: str = "gelu") -> Array:
+    """Linear, activation and maybe layer norm for each hidden layer, then linear, in the precision of the weights."""
+    activate = ACTIVATIONS[activation]
     x = x.astype(layers[0].weight.dtype)
-    for layer in layers:
+    for depth, layer in enumerate(layers):
         x = x @ layer.weight + layer.bias[..., None, :]
+        if depth < len(layers) - 1:
+            x = activate(x, xp)
         if layer.scale is not None:
-            x = layer_norm(gelu(x, xp), layer.scale, layer.shift, xp)
+            x = layer_norm(x, layer.scale, layer.shift, xp)
     return x.astype(xp.float32)

@@ -1,7 +1,7 @@
-"""Reading and writing npz files: whole or not at all, and a sentence where one cannot be read.
+"""Reading and writing npz files: written atomically; damaged or malicious files are rejected with a one-line error.
 
-A file may come from anywhere, so nothing in it is believed: what it claims is held against what is there before any
-memory is taken for it, no single read is longer than PIECE, and nothing is ever unpickled.
+A file may come from anywhere, so nothing in it is trusted: what it claims is compared with what is there before any
+memory is allocated for it, no single read is longer than CHUNK_BYTES, and nothing is ever unpickled.
 """
 
 import ast
@@ -20,20 +20,20 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from gtrl.errors import DataError, GtrlError
-from gtrl.io.atomic import whole_or_not
+from gtrl.io.atomic import atomic_write
 
-PIECE = 2**18  # bytes
-HEADER = 10_000  # bytes of an array's header; NumPy has the same limit
-# A file may unpack to so many bytes, or else to so many times its own. What we collect packs to 40 % at best.
-UNPACKED, TIMES = 2**25, 20
-KINDS = "biufcmMSU"  # numbers, times and text: neither objects nor structures
-METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # what NumPy writes; others may claim gigabytes to unpack
-ENCRYPTED = 1
-LOCAL_HEADER = 30  # bytes before an array's name; the lengths of the name and of what follows it come last
+CHUNK_BYTES = 2**18
+MAX_HEADER_BYTES = 10_000  # of an array's header; NumPy has the same limit
+# A file may unpack to this many bytes, or else to this multiple of its own size. Collected data packs to 40 % at best.
+MAX_UNPACKED_BYTES, MAX_UNPACKED_RATIO = 2**25, 20
+DTYPE_KINDS = "biufcmMSU"  # numbers, times and text: neither objects nor structures
+COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # what NumPy writes; others may claim gigabytes to unpack
+ENCRYPTED_FLAG = 1
+LOCAL_HEADER_BYTES = 30  # before an array's name; the lengths of the name and of what follows it come last
 
 
-# The disk's fault, or the machine's: the file may be as good as ever.
-NOT_THE_FILE = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EACCES, errno.EPERM, errno.ENOMEM, errno.ENODEV}
+# Errors of the disk or the machine: the file itself may be intact.
+MACHINE_ERRNOS = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EACCES, errno.EPERM, errno.ENOMEM, errno.ENODEV}
 
 
 class _BadFileError(Exception):
@@ -45,14 +45,14 @@ class _TooLargeError(MemoryError):
 
 
 @contextmanager
-def _told_as(clause: str) -> Iterator[None]:
-    """Whatever goes wrong inside is told as `clause`, unless it has a clause of its own."""
+def _reported_as(clause: str) -> Iterator[None]:
+    """Report any error inside as `clause`, unless it has a clause of its own."""
     try:
         yield
     except (_BadFileError, MemoryError):
         raise
     except OSError as cause:
-        if cause.errno in NOT_THE_FILE:
+        if cause.errno in MACHINE_ERRNOS:
             raise
         raise _BadFileError(clause) from cause
     except Exception as cause:  # a damaged file makes zipfile, zlib and NumPy fail in a dozen ways
@@ -60,10 +60,10 @@ def _told_as(clause: str) -> Iterator[None]:
 
 
 class _File(io.FileIO):
-    """A file to be read in pieces. Only its directory is ever asked for at once, and is as long as it claims to be."""
+    """A file that is read in chunks. Only its directory is read at once, and may claim any length."""
 
     def read(self, size: int | None = -1, /) -> bytes:
-        if size is not None and size > PIECE:
+        if size is not None and size > CHUNK_BYTES:
             raise _BadFileError(f"the list of its arrays claims to be {size:,} bytes long")
         return super().read(size) or b""
 
@@ -87,7 +87,7 @@ class _Member(NamedTuple):
         return self.info.filename.removesuffix(".npy")
 
     @property
-    def told(self) -> str:
+    def label(self) -> str:
         """The name in a sentence, whatever stands in it."""
         return f"its array {self.name[:60]!r}"
 
@@ -95,24 +95,24 @@ class _Member(NamedTuple):
         """That it is one of the kinds NumPy writes, and lies where the directory says."""
         if not self.info.filename.endswith(".npy"):
             raise _BadFileError(f"it holds {self.name[:60]!r}, which is not an array")
-        if self.info.compress_type not in METHODS or self.info.flag_bits & ENCRYPTED:
-            raise _BadFileError(f"{self.told} is encrypted or compressed in a way that NumPy does not write")
-        with _told_as(f"{self.told} is not where it should be"), self.archive.open(self.info):
+        if self.info.compress_type not in COMPRESSIONS or self.info.flag_bits & ENCRYPTED_FLAG:
+            raise _BadFileError(f"{self.label} is encrypted or compressed in a way that NumPy does not write")
+        with _reported_as(f"{self.label} is not where it should be"), self.archive.open(self.info):
             pass  # opening compares the name in the directory with the one before the data
 
     def header(self) -> _Header:
-        with _told_as(f"{self.told} is damaged"), self.archive.open(self.info) as file:
+        with _reported_as(f"{self.label} is damaged"), self.archive.open(self.info) as file:
             return self._header(file)
 
     def read(self) -> np.ndarray:
-        with _told_as(f"{self.told} is damaged"), self.archive.open(self.info) as file:
+        with _reported_as(f"{self.label} is damaged"), self.archive.open(self.info) as file:
             dtype, fortran, shape = self._header(file)
             data = np.empty(self.info.file_size - file.tell(), np.uint8)
-            for start in range(0, len(data), PIECE):
-                piece = data[start : start + PIECE]
-                piece[:] = np.frombuffer(file.read(len(piece)), np.uint8, len(piece))  # the last compares the checksum
-            if dtype.kind == "b" and data.max(initial=0) > 1:  # NumPy takes it for granted that there are none
-                raise _BadFileError(f"{self.told} holds bytes that are neither true nor false")
+            for start in range(0, len(data), CHUNK_BYTES):
+                chunk = data[start : start + CHUNK_BYTES]
+                chunk[:] = np.frombuffer(file.read(len(chunk)), np.uint8, len(chunk))  # the last compares the checksum
+            if dtype.kind == "b" and data.max(initial=0) > 1:  # NumPy assumes that there are none
+                raise _BadFileError(f"{self.label} holds bytes that are neither true nor false")
             array = data.view(dtype).reshape(shape, order="F" if fortran else "C")
             return array.astype(dtype.newbyteorder("="), copy=False)
 
@@ -121,30 +121,30 @@ class _Member(NamedTuple):
         descr, fortran, shape = self._literal(file)
         dtype = np.dtype(descr if isinstance(descr, str) else "V")  # a list of fields is a structure
         if dtype.hasobject:
-            raise _BadFileError(f"{self.told} holds Python objects, which are never unpickled")
-        if dtype.kind not in KINDS or dtype.itemsize == 0:
-            raise _BadFileError(f"{self.told} holds structures or bytes without a meaning")
+            raise _BadFileError(f"{self.label} holds Python objects, which are never unpickled")
+        if dtype.kind not in DTYPE_KINDS or dtype.itemsize == 0:
+            raise _BadFileError(f"{self.label} holds structures or bytes without a meaning")
         if type(fortran) is not bool or type(shape) is not tuple or any(type(n) is not int for n in shape):
-            raise _BadFileError(f"{self.told} has a header that makes no sense")
+            raise _BadFileError(f"{self.label} has a header that makes no sense")
         if min(shape, default=0) < 0:
-            raise _BadFileError(f"{self.told} claims the shape {reprlib.repr(shape)}, which is negative")
+            raise _BadFileError(f"{self.label} claims the shape {reprlib.repr(shape)}, which is negative")
         there = self.info.file_size - file.tell()
         if math.prod(shape) * dtype.itemsize != there:
-            told = f"{self.told} claims the shape {reprlib.repr(shape)}"
-            raise _BadFileError(f"{told} with {dtype.itemsize} bytes a number, but has {there:,} bytes")
+            claim = f"{self.label} claims the shape {reprlib.repr(shape)}"
+            raise _BadFileError(f"{claim} with {dtype.itemsize} bytes a number, but has {there:,} bytes")
         return _Header(dtype, fortran, shape)
 
     def _literal(self, file: IO[bytes]) -> tuple[Any, Any, Any]:
         """The dtype, order and shape in the Python literal that a header is."""
         major, _ = np.lib.format.read_magic(file)
         length = int.from_bytes(file.read(2 if major == 1 else 4), "little")
-        if length > HEADER:
-            raise _BadFileError(f"{self.told} has a header of {length:,} bytes")
+        if length > MAX_HEADER_BYTES:
+            raise _BadFileError(f"{self.label} has a header of {length:,} bytes")
         try:
             literal = ast.literal_eval(file.read(length).decode("utf-8" if major == 3 else "latin1"))
             return literal["descr"], literal["fortran_order"], literal["shape"]
         except Exception as cause:  # a literal that is nested too deeply even claims to be out of memory
-            raise _BadFileError(f"{self.told} has a header that makes no sense") from cause
+            raise _BadFileError(f"{self.label} has a header that makes no sense") from cause
 
 
 def _open(path: Path) -> _File:
@@ -160,7 +160,7 @@ def _opened(path: Path, error: type[GtrlError], keys: tuple[str, ...] | None) ->
         if not path.exists():
             raise error(f"there is no file {path}.")
         with _open(path) as file:
-            with _told_as("it may be truncated, or is not a zip archive at all"):
+            with _reported_as("it may be truncated, or is not a zip archive at all"):
                 archive = zipfile.ZipFile(file)
             members = _members(archive)
             _check_gaps(file, archive, members)
@@ -180,7 +180,7 @@ def _members(archive: zipfile.ZipFile) -> dict[str, _Member]:
     found: dict[str, _Member] = {}
     for member in (_Member(archive, info) for info in archive.infolist()):
         if member.name in found:
-            raise _BadFileError(f"{member.told} is there twice")
+            raise _BadFileError(f"{member.label} is there twice")
         member.check()
         found[member.name] = member
     return found
@@ -191,18 +191,18 @@ def _check_gaps(file: _File, archive: zipfile.ZipFile, members: Mapping[str, _Me
     infos = sorted((member.info for member in members.values()), key=lambda info: info.header_offset)
     starts, ends = [*(info.header_offset for info in infos), archive.start_dir], [0]
     for info in infos:
-        file.seek(info.header_offset + LOCAL_HEADER - 4)
+        file.seek(info.header_offset + LOCAL_HEADER_BYTES - 4)
         ends.append(file.tell() + 4 + sum(struct.unpack("<HH", file.read(4))) + info.compress_size)
-    if not all(0 <= start - end < LOCAL_HEADER for start, end in zip(starts, ends, strict=True)):
+    if not all(0 <= start - end < LOCAL_HEADER_BYTES for start, end in zip(starts, ends, strict=True)):
         raise _BadFileError("the list of its arrays does not fit what is in it")
 
 
 def _check_sizes(size: int, members: Mapping[str, _Member]) -> None:
     """That a file of this size can hold these arrays, and memory too."""
     unpacked = sum(member.info.file_size for member in members.values())
-    if unpacked > max(UNPACKED, TIMES * size):
-        told = f"it is {size:,} bytes long and claims to unpack to {unpacked:,}"
-        raise _BadFileError(f"{told}: if it is meant to, save it without compression (np.savez)")
+    if unpacked > max(MAX_UNPACKED_BYTES, MAX_UNPACKED_RATIO * size):
+        claim = f"it is {size:,} bytes long and claims to unpack to {unpacked:,}"
+        raise _BadFileError(f"{claim}: if it is meant to, save it without compression (np.savez)")
     if unpacked > _memory():
         raise _TooLargeError(f"its arrays are {unpacked / 2**30:,.1f} GiB, more than the memory of this machine")
 
@@ -229,9 +229,9 @@ def _headers(path: Path, error: type[GtrlError], keys: tuple[str, ...] | None = 
 
 
 def write_npz(path: Path, arrays: Mapping[str, Any], compress: bool = True) -> None:
-    """Write a file whole or not at all; the same arrays give the same bytes."""
+    """Write a file atomically; the same arrays give the same bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_or_not(path) as file:
+    with atomic_write(path) as file:
         (np.savez_compressed if compress else np.savez)(file, **arrays)
 
 
@@ -246,7 +246,7 @@ def join_npz(path: Path, parts: Sequence[Path]) -> None:
         if its != columns or len(lengths) != 1:
             raise DataError(f"{part} cannot be joined to {parts[0]}: their arrays differ.")
         rows += sum(lengths.pop())
-    with whole_or_not(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as joined:
+    with atomic_write(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as joined:
         for key, (dtype, shape) in columns.items():
             with joined.open(f"{key}.npy", "w", force_zip64=True) as member:
                 header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (rows, *shape)}

@@ -1,8 +1,8 @@
 """Networks: Equinox modules that hold arrays only. Their forward pass is `gtrl.io.mlp.forward`, or a faster one."""
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import accumulate, pairwise
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -11,6 +11,7 @@ from jax import Array
 
 from gtrl.data.dataset import Spec
 from gtrl.io import mlp
+from gtrl.io.mlp_file import MLP, Arrays, Header
 from gtrl.nn import kernels, speed
 
 ENSEMBLE = 2
@@ -79,10 +80,10 @@ class Critic(Network):
 class Actor(Network):
     """The mean of a Gaussian policy with unit standard deviation: (observation, goal) to action."""
 
-    @property
-    def header(self) -> dict[str, Any]:
-        """What `policy.npz` says of its kind."""
-        return {"kind": "gaussian"}
+    def export(self) -> tuple[Arrays, Header]:
+        """What a policy file holds of it."""
+        arrays, header = MLP(self.layers).export()
+        return arrays, {"kind": "gaussian", **header}
 
     @classmethod
     def init(cls, key: Array, spec: Spec, hidden: tuple[int, ...]) -> "Actor":
@@ -106,15 +107,17 @@ class FlowActor(eqx.Module):
         inputs = spec.observation_dim + spec.goal_dim + spec.action_dim + 1
         return cls(init_mlp(key, (inputs, *hidden, spec.action_dim), last_scale=0.01), steps)
 
-    @property
-    def header(self) -> dict[str, Any]:
-        return {"kind": "flow", "flow_steps": self.steps}
+    def export(self) -> tuple[Arrays, Header]:
+        """What a policy file holds of it."""
+        arrays, header = MLP(self.layers).export()
+        return arrays, {"kind": "flow", "flow_steps": self.steps, **header}
 
     def velocity(self, observation: Array, goal: Array, x: Array, t: Array) -> Array:
         return forward(self.layers, jnp.concatenate([observation, goal, x, t], -1))
 
     def __call__(self, observation: Array, goal: Array, noise: Array) -> Array:
-        return mlp.flow(self.layers, jnp.concatenate([observation, goal], -1), noise, self.steps, jnp)
+        velocity = partial(mlp.forward, self.layers, xp=jnp)
+        return mlp.flow(velocity, jnp.concatenate([observation, goal], -1), noise, self.steps, jnp)
 
     def act(self, observation: Array, goal: Array, key: Array) -> Array:
         """Where fresh noise is carried."""

@@ -10,7 +10,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 
-from gtrl.io.atomic import whole_or_not
+from gtrl.io.atomic import atomic_write
 
 if TYPE_CHECKING:
     from gtrl.envs.maze import Maze
@@ -80,7 +80,7 @@ def trajectories_picture(
         axis.set_axis_off()
     teleports = len(layout["entrances"]) > 0
     axes[-1].legend(handles=_handles(teleports, ARRIVED, FAILED), loc="center", frameon=False, fontsize=10)
-    with whole_or_not(out) as file:
+    with atomic_write(out) as file:
         figure.savefig(file, dpi=110, format="png")
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image, ImageColor, ImageDraw, ImageFont
 
 from gtrl.errors import VideoError
-from gtrl.io.atomic import whole_or_not
+from gtrl.io.atomic import atomic_write
 from gtrl.report.figures import ARRIVED, FAILED, INK
 
 Format = Literal["mp4", "gif"]
@@ -125,7 +125,7 @@ def write_film(path: Path, frames: Sequence[bytes], done: Callable[[int], None] 
             if done:
                 done(1)
 
-    with whole_or_not(path) as file:
+    with atomic_write(path) as file:
         write(file, images(), frames)
 
 

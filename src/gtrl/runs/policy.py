@@ -1,61 +1,81 @@
-"""`policy.npz`: a trained policy as plain arrays, and the callable it becomes. NumPy only."""
+"""`policy.npz`: a trained policy as plain arrays, and the callable it becomes. NumPy only.
 
-import json
+The file is that of `gtrl.io.mlp_file`; its header also names the policy's kind, its dimensions and what trained it. A
+kind of your own is a subclass of `Policy` with a `name`, found through the registry POLICIES: its module is loaded as a
+plugin, or an installed package names it as an entry point of the group `gtrl.policies`.
+"""
+
+import contextlib
 import math
-import reprlib
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from gtrl.io import mlp
-from gtrl.errors import RunError
-from gtrl.io.npz import read_npz, write_npz
+from gtrl.errors import RunError, UnknownNameError
+from gtrl.io import mlp, mlp_file
+from gtrl.io.mlp_file import Exportable, FormatError, Header, impossible, whole_number
+from gtrl.registry import Registry
 
-FORMAT = 1
-KINDS = ("gaussian", "flow")
-NAMED = {"task": str, "algorithm": str, "seed": int, "step": int}  # in eval.csv
-MOST_STEPS = 10_000  # of a flow that is read from a file: an action must not take forever
+DIMENSIONS = ("observation_dim", "goal_dim", "action_dim")
+EVALUATED_AS = {"task": str, "algorithm": str, "seed": int, "step": int}  # what eval.csv says of a policy
+MAX_FLOW_STEPS = 10_000  # of a flow that is read from a file: bounds the time of an action
 # Policies are always evaluated in blocks of so many rows: linear algebra libraries choose their kernels by
 # shape, so only a fixed shape makes a row's bits independent of how many others stand beside it.
 ROWS = 16
 
 
-class Policy:
+class Policy(ABC):
     """(observation, goal) to action, for one state or for a batch of them.
 
-    A Gaussian policy gives its mean. A flow carries noise to an action: give the noise to decide the action, else it is
-    drawn from the policy's own generator, which `seed` starts.
+    A policy with `noise_dim` acts at random: give the noise to decide the action, else it is drawn from the policy's
+    own generator, which `seed` starts.
     """
 
-    def __init__(self, layers: Sequence[mlp.Layer], header: dict[str, Any], seed: int = 0) -> None:
-        self.layers = [mlp.Layer(*(None if a is None else a.astype(np.float32) for a in layer)) for layer in layers]
+    name: ClassVar[str]  # its kind, in the header of a file
+    noise_dim: int = 0  # how many numbers of standard normal noise an action takes
+
+    def __init__(self, arrays: Mapping[str, np.ndarray], header: Header, seed: int = 0) -> None:
+        """Raises `FormatError` where arrays and header are not those of such a policy. Reads no arrays here."""
+        del arrays
+        for name in DIMENSIONS:
+            whole_number(header, name, math.inf)
+        if header.get("task") is not None:  # it can be evaluated, under its name
+            for name, kind in EVALUATED_AS.items():
+                if not isinstance(header.get(name), kind):
+                    impossible(header, name)
         self.header = header
         self.random = np.random.default_rng(seed)
 
-    @property
-    def noise_dim(self) -> int:
-        """How many numbers of noise an action takes; 0 for a policy that is not random."""
-        return self.header["action_dim"] if self.header["kind"] == "flow" else 0
+    @abstractmethod
+    def act(self, observation: np.ndarray, goal: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """The actions, which are clipped to [-1, 1], of ROWS rows: each argument is a float32 array (ROWS, numbers)."""
 
     def __call__(self, observation: Any, goal: Any, noise: Any = None) -> np.ndarray:
-        arrays = [self._checked("observation", observation), self._checked("goal", goal)]
+        given = [self._checked("observation", observation), self._checked("goal", goal)]
         if self.noise_dim:
-            shape = np.broadcast_shapes(*(array.shape[:-1] for array in arrays))
+            shape = np.broadcast_shapes(*(array.shape[:-1] for array in given))
             drawn = self.random.standard_normal((*shape, self.noise_dim)) if noise is None else noise
-            arrays.append(self._checked("noise", drawn))
-        shape = np.broadcast_shapes(*(array.shape[:-1] for array in arrays))
-        columns = [np.broadcast_to(array, (*shape, array.shape[-1])).reshape(-1, array.shape[-1]) for array in arrays]
-        inputs = np.concatenate(columns, -1)
-        count = len(inputs)
-        padded = np.zeros((-(-count // ROWS) * ROWS, inputs.shape[-1]), np.float32)
-        padded[:count] = inputs
-        action = np.zeros((len(padded), self.header["action_dim"]), np.float32)
-        for start in range(0, len(padded), ROWS):
-            action[start : start + ROWS] = self._act(padded[start : start + ROWS])
+            given.append(self._checked("noise", drawn))
+        else:
+            given.append(np.zeros(0, np.float32))
+        shape = np.broadcast_shapes(*(array.shape[:-1] for array in given))
+        count = math.prod(shape)
+        columns = [np.zeros((-(-count // ROWS) * ROWS, array.shape[-1]), np.float32) for array in given]
+        for column, array in zip(columns, given, strict=True):
+            column[:count] = np.broadcast_to(array, (*shape, array.shape[-1])).reshape(column[:count].shape)
+        action = np.zeros((len(columns[0]), self.header["action_dim"]), np.float32)
+        for start in range(0, count, ROWS):
+            action[start : start + ROWS] = self._block(*(column[start : start + ROWS] for column in columns))
         return np.clip(action[:count], -1, 1).reshape(*shape, self.header["action_dim"])
+
+    def _block(self, *columns: np.ndarray) -> np.ndarray:
+        action, expected = self.act(*columns), (ROWS, self.header["action_dim"])
+        if action.shape != expected:  # NumPy would broadcast it silently
+            raise RunError(f"the policy '{self.name}' returned actions of shape {action.shape}, not {expected}.")
+        return action
 
     def _checked(self, name: str, given: Any) -> np.ndarray:
         array = np.asarray(given, np.float32)
@@ -64,24 +84,56 @@ class Policy:
             raise RunError(f"this policy takes a {name} of {expected} numbers, not of shape {array.shape}.")
         return array
 
-    def _act(self, rows: np.ndarray) -> np.ndarray:
-        if not self.noise_dim:
-            return mlp.forward(self.layers, rows, np)
-        inputs, noise = np.split(rows, [rows.shape[-1] - self.noise_dim], -1)
-        return mlp.flow(self.layers, inputs, noise, self.header["flow_steps"], np)
+
+class GaussianPolicy(Policy):
+    """The mean of a Gaussian: a network of (observation, goal)."""
+
+    name = "gaussian"
+
+    def __init__(self, arrays: Mapping[str, np.ndarray], header: Header, seed: int = 0) -> None:
+        super().__init__(arrays, header, seed)
+        inputs = header["observation_dim"] + header["goal_dim"]
+        self.network = mlp_file.build(arrays, header, (inputs, header["action_dim"]))
+
+    def act(self, observation: np.ndarray, goal: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        del noise
+        return self.network(np.concatenate([observation, goal], -1))
 
 
-def save_policy(path: Path, actor: Any, header: dict[str, Any], dtype: str = "float32") -> None:
-    """Write a policy whole or not at all."""
-    layers, header = actor.layers, {**actor.header, **header}
-    arrays = {
-        f"{name}{depth}": np.asarray(array, dtype)
-        for depth, layer in enumerate(layers)
-        for name, array in layer._asdict().items()
-        if array is not None
-    }
-    text = json.dumps({"format": FORMAT, "layers": len(layers), **header})
-    write_npz(path, {"header": np.array(text), **arrays}, compress=False)
+class FlowPolicy(Policy):
+    """A velocity field that carries noise to an action: a network of (observation, goal, x, t)."""
+
+    name = "flow"
+
+    def __init__(self, arrays: Mapping[str, np.ndarray], header: Header, seed: int = 0) -> None:
+        super().__init__(arrays, header, seed)
+        if "flow_steps" not in header:
+            raise FormatError("it is a flow, but does not say in how many steps to follow it (flow_steps)")
+        self.steps = whole_number(header, "flow_steps", MAX_FLOW_STEPS)
+        self.noise_dim = header["action_dim"]
+        inputs = sum(header[name] for name in DIMENSIONS) + 1
+        self.network = mlp_file.build(arrays, header, (inputs, self.noise_dim))
+        if self.network.output != "clip":
+            raise FormatError("it is a flow, whose action is clipped, but its header says otherwise (output)")
+
+    def act(self, observation: np.ndarray, goal: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        return mlp.flow(self.network.unbounded, np.concatenate([observation, goal], -1), noise, self.steps, np)
+
+
+def _is_kind(thing: Any) -> bool:
+    """Whether it is a subclass of `Policy` with a name of its own: one without may be a base of others."""
+    return isinstance(thing, type) and issubclass(thing, Policy) and "name" in vars(thing)
+
+
+POLICIES: Registry[type[Policy]] = Registry(
+    "kind of policy", "gtrl.policies", _is_kind, {kind.name: kind for kind in (GaussianPolicy, FlowPolicy)}
+)
+
+
+def save_policy(path: Path, actor: Exportable, header: Mapping[str, Any]) -> None:
+    """Write a policy atomically; `header` has its dimensions and what trained it."""
+    arrays, exported = actor.export()
+    mlp_file.write(path, arrays, {**exported, **header})
 
 
 def load_policy(path: str | Path, seed: int = 0) -> Policy:
@@ -90,64 +142,20 @@ def load_policy(path: str | Path, seed: int = 0) -> Policy:
     `seed` starts the noise of a policy that acts at random (a flow).
     """
     path = Path(path).expanduser()
-    arrays = read_npz(path, RunError)
+    arrays, header = mlp_file.read(path, "a policy file", RunError)
+    kind = _kind_of(path, header.get("kind"))
     try:
-        header = json.loads(str(arrays.pop("header")))
-        found = header.get("format")
-    except (KeyError, ValueError, AttributeError, RecursionError) as error:
-        raise RunError(f"{path} is not a policy file: it has no readable header.") from error
-    if found != FORMAT:
-        raise RunError(f"{path} has policy format {found!r:.60}; this version reads format {FORMAT}.")
-    if header.get("kind") not in KINDS:
-        found = f"{header.get('kind')!s:.60}"
-        raise RunError(f"{path} holds a policy of kind {found!r}; this version knows {' and '.join(KINDS)}.")
-    if header["kind"] == "flow" and "flow_steps" not in header:
-        raise RunError(f"{path} holds a flow, but does not say in how many steps to follow it (flow_steps).")
-    problem = _header_problem(header, len(arrays)) or _array_problem(arrays, _shapes(header, arrays))
-    if problem:
-        raise RunError(f"{path} is not a policy file: {problem}.")
-    names = mlp.Layer._fields
-    layers = [mlp.Layer(*(arrays.get(f"{name}{depth}") for name in names)) for depth in range(header["layers"])]
-    return Policy(layers, header, seed)
+        return kind(arrays, header, seed)
+    except FormatError as error:
+        raise RunError(f"{path} is not a policy file: {error}.") from error
+    except (LookupError, TypeError, ValueError) as error:  # a user's own kind may not check what it reads
+        raise RunError(f"{path} is not a policy file of kind '{kind.name}': {error!r:.100}.") from error
 
 
-def _header_problem(header: dict[str, Any], arrays: int) -> str | None:
-    """What keeps a header from being one of a network of so many arrays, if anything."""
-    most = {"observation_dim": math.inf, "goal_dim": math.inf, "action_dim": math.inf, "layers": arrays}
-    if header["kind"] == "flow":
-        most["flow_steps"] = MOST_STEPS
-    wrong = [
-        name for name, limit in most.items() if type(header.get(name)) is not int or not 1 <= header[name] <= limit
-    ]
-    if header.get("task") is not None:  # it can be evaluated, under its name
-        wrong += [name for name, kind in NAMED.items() if not isinstance(header.get(name), kind)]
-    return f"its header has no possible {wrong[0]} ({reprlib.repr(header.get(wrong[0]))})" if wrong else None
-
-
-def _shapes(header: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
-    """The shape each array must have, going by the header and, for hidden layers, by the biases."""
-    inputs = header["observation_dim"] + header["goal_dim"]
-    inputs += header["action_dim"] + 1 if header["kind"] == "flow" else 0
-    hidden = [arrays[f"bias{k}"].size if f"bias{k}" in arrays else 0 for k in range(header["layers"] - 1)]
-    shapes: dict[str, tuple[int, ...]] = {}
-    for k, (before, after) in enumerate(pairwise([inputs, *hidden, header["action_dim"]])):
-        shapes[f"weight{k}"] = (before, after)
-        shapes |= {f"{name}{k}": (after,) for name in (("bias", "scale", "shift") if k < len(hidden) else ("bias",))}
-    return shapes
-
-
-def _array_problem(arrays: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]]) -> str | None:
-    """What keeps arrays from being the network of these shapes, if anything."""
-    for name in shapes:
-        if name not in arrays:
-            return f"it has no array '{name}'"
-    for name, array in arrays.items():
-        if name not in shapes:
-            return f"its array {name[:60]!r} belongs to no layer"
-        if array.shape != shapes[name] or not array.size:
-            return f"'{name}' has the shape {array.shape}, which does not fit the others"
-        with np.errstate(over="ignore"):
-            finite = array.dtype.kind in "fiu" and np.isfinite(array.astype(np.float32)).all()
-        if not finite:
-            return f"'{name}' holds something else than finite numbers"
-    return None
+def _kind_of(path: Path, name: Any) -> type[Policy]:
+    # A reference such as module:Name would be imported, and a file must not decide what is imported.
+    if isinstance(name, str) and ":" not in name:
+        with contextlib.suppress(UnknownNameError):
+            return POLICIES.find(name)
+    known = f"known are {', '.join(POLICIES)}, and more with their plugins"
+    raise RunError(f"{path} holds a policy of kind {f'{name!s:.60}'!r}; {known}.")

@@ -7,11 +7,12 @@ import jax
 from gtrl.algorithms import Algorithm, find_algorithm
 from gtrl.data.dataset import Spec
 from gtrl.runs import checkpoints
-from gtrl.runs.run import Run
+from gtrl.runs.run import Run, load_plugins
 
 
 def algorithm_of(run: Run) -> Algorithm:
     """The method of a run, as `config.json` has it."""
+    load_plugins(run)
     fields: dict[str, Any] = dict(run.config["algorithm"])
     kind = find_algorithm(fields.pop("name"))
     tuples: dict[str, Any] = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
@@ -23,5 +24,6 @@ def load_state(run: Run, step: int) -> tuple[Algorithm, Any]:
     algorithm = algorithm_of(run)
     data = run.config["data"]
     spec = Spec(*(data[name] for name in Spec._fields))
-    nets = jax.eval_shape(jax.vmap(lambda key: algorithm.init(key, spec)), jax.random.split(jax.random.key(0), len(run.seeds)))
+    keys = jax.random.split(jax.random.key(0), len(run.seeds))
+    nets = jax.eval_shape(jax.vmap(lambda key: algorithm.init(key, spec)), keys)
     return algorithm, checkpoints.restore(run.checkpoints, step, nets, part="nets")

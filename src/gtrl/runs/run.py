@@ -1,6 +1,7 @@
 """A run directory: what is in it and how it is read and written. Free of JAX."""
 
 import csv
+import io
 import json
 import shutil
 from collections.abc import Iterable, Iterator
@@ -9,14 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gtrl.io.locks import in_turn
-from gtrl.io.atomic import write_text
 from gtrl.errors import RunError
+from gtrl.io.atomic import write_text
 from gtrl.io.jsonl import read_rows
+from gtrl.io.locks import wait_for_lock
+from gtrl.registry import load_plugin
 
 SHOWS_LAST_STEP = ("rollouts.npz", "values.npz", "trajectories.png", "rollouts.mp4", "rollouts.gif")
+EVAL_COLUMNS: tuple[str, ...] = ("algorithm", "task", "seed", "step", "goal", "episodes", "successes", "base_seed")
 LOCK = "lock"  # while a process trains in the directory
-EVAL_COLUMNS = ("algorithm", "task", "seed", "step", "goal", "episodes", "successes")
+TEXT_COLUMNS = ("algorithm", "task", "goal")
 
 
 def checkpoint_path(folder: Path, step: int) -> Path:
@@ -26,6 +29,38 @@ def checkpoint_path(folder: Path, step: int) -> Path:
 def shown(method: str) -> str:
     """A method's name as people write it: GTRL, TD-n."""
     return method.upper().replace("-N", "-n")
+
+
+class Config(dict[str, Any]):
+    """An object of a `config.json`. A key that is missing is a RunError: the file is damaged, or no run's."""
+
+    path: Path
+
+    def __missing__(self, key: str) -> Any:
+        raise RunError(f"{self.path} has no '{key}'; it is damaged, or another program's.")
+
+
+def read_config(path: Path) -> Config:
+    """A `config.json`, its objects within too."""
+
+    def config(values: dict[str, Any]) -> Config:
+        found = Config(values)
+        found.path = path
+        return found
+
+    try:
+        found = json.loads(path.read_text(), object_hook=config)
+    except (OSError, ValueError, RecursionError) as error:
+        raise RunError(f"{path} cannot be read ({error}).") from error
+    if not isinstance(found, Config):
+        raise RunError(f"{path} is not a JSON object.")
+    return found
+
+
+def load_plugins(run: "Run") -> None:
+    """Import the modules that bring a run's method and task, where they are not ours."""
+    for module in run.config.get("plugins", []):
+        load_plugin(module)
 
 
 @dataclass(frozen=True)
@@ -49,10 +84,7 @@ class Run:
 
     @property
     def config(self) -> dict[str, Any]:
-        try:
-            return json.loads((self.path / "config.json").read_text())
-        except (OSError, json.JSONDecodeError) as error:
-            raise RunError(f"{self.path}/config.json cannot be read ({error}).") from error
+        return read_config(self.path / "config.json")
 
     def save_config(self, config: dict[str, Any]) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
@@ -60,7 +92,10 @@ class Run:
 
     @property
     def seeds(self) -> list[int]:
-        return self.config["seeds"]
+        seeds = self.config["seeds"]
+        if not isinstance(seeds, list) or not seeds or any(type(seed) is not int for seed in seeds):
+            raise RunError(f"{self.path}/config.json has no list of seeds.")
+        return seeds
 
     @property
     def checkpoints(self) -> Path:
@@ -89,14 +124,15 @@ class Run:
         return sorted(map(_step_of, folders))
 
     def _policy_folders(self) -> list[Path]:
-        return list((self.path / "policies").glob("step-*"))
+        folders = (self.path / "policies").glob("step-*")
+        return [folder for folder in folders if folder.name.removeprefix("step-").isdecimal()]
 
     def forget_after(self, step: int) -> None:
         """Policies of later steps, their evaluations and what evaluation made of them."""
         for folder in self._policy_folders():
             if _step_of(folder) > step:
                 shutil.rmtree(folder)
-        with self._evaluating():
+        with self._evaluations_locked():
             rows = self.evaluations()
             if any(row["step"] > step for row in rows):
                 self._save_evaluations(row for row in rows if row["step"] <= step)
@@ -105,7 +141,7 @@ class Run:
 
     def metrics(self) -> Iterator[dict[str, Any]]:
         """The rows of `metrics.jsonl`: one for each seed at each logged step."""
-        yield from read_rows(self.path / "metrics.jsonl")
+        return read_rows(self.path / "metrics.jsonl")
 
     def evaluations(self) -> list[dict[str, Any]]:
         """The rows of `eval.csv`, numbers as numbers."""
@@ -113,26 +149,40 @@ class Run:
         if not path.exists():
             return []
         with path.open(newline="") as file:
-            rows = list(csv.DictReader(file))
-        return [
-            {key: row[key] if key in ("algorithm", "task", "goal") else int(row[key]) for key in EVAL_COLUMNS}
-            for row in rows
-        ]
+            try:
+                return [_evaluation(row) for row in csv.DictReader(file)]
+            except (KeyError, TypeError, ValueError, csv.Error) as error:
+                raise RunError(f"{path} is damaged ({error!r}); repair or remove it.") from error
 
     def add_evaluations(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Add rows to `eval.csv`; a goal that was evaluated before at that seed and step gets its new row."""
-        with self._evaluating():
-            self._save_evaluations([*self.evaluations(), *rows])
+        """Add rows to `eval.csv`; rows without a `base_seed` have 0.
 
-    def _evaluating(self) -> AbstractContextManager[None]:
-        """Several processes may evaluate a run; none must take back what another added."""
-        return in_turn(self.path / "eval.lock")
+        Of several rows of one (seed, step, goal, base_seed), the one with most episodes stays, the newest among equals.
+        """
+        with self._evaluations_locked():
+            self._save_evaluations([*self.evaluations(), *({"base_seed": 0, **row} for row in rows)])
+
+    def _evaluations_locked(self) -> AbstractContextManager[None]:
+        """Several processes may evaluate a run; none must lose what another added."""
+        return wait_for_lock(self.path / "eval.lock")
 
     def _save_evaluations(self, rows: Iterable[dict[str, Any]]) -> None:
-        table = {(row["seed"], row["step"], row["goal"]): row for row in rows}
-        ordered = [table[key] for key in sorted(table, key=lambda key: (key[1], key[0], key[2]))]
-        lines = [",".join(EVAL_COLUMNS), *(",".join(str(row[key]) for key in EVAL_COLUMNS) for row in ordered)]
-        write_text(self.path / "eval.csv", "\n".join(lines) + "\n")
+        table: dict[tuple[Any, ...], dict[str, Any]] = {}
+        for row in rows:
+            key = (row["step"], row["seed"], row["goal"], row["base_seed"])
+            if key not in table or row["episodes"] >= table[key]["episodes"]:
+                table[key] = row
+        text = io.StringIO()
+        writer = csv.DictWriter(text, EVAL_COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(table[key] for key in sorted(table))
+        write_text(self.path / "eval.csv", text.getvalue())
+
+
+def _evaluation(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of `eval.csv`; a file without the column `base_seed` was evaluated with 0."""
+    row = {"base_seed": 0, **row}
+    return {name: row[name] if name in TEXT_COLUMNS else int(row[name]) for name in EVAL_COLUMNS}
 
 
 def _step_of(folder: Path) -> int:

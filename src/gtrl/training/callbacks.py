@@ -11,7 +11,7 @@ from rich.progress import Progress
 
 from gtrl import console
 from gtrl.errors import ConfigError
-from gtrl.io.jsonl import JsonLines
+from gtrl.io.jsonl import JsonLines, read_rows
 from gtrl.registry import Registry
 from gtrl.training.watch import doubts
 
@@ -65,7 +65,7 @@ class MetricsFile(Callback):
         folder = session.run.path
         self.metrics = JsonLines(folder / "metrics.jsonl", keep=session.was_logged)
         self.warnings = JsonLines(folder / "warnings.jsonl", keep=session.was_logged)
-        self.warned = {(row["seed"], row["kind"]) for row in self.warnings.rows()}
+        self.warned = {(row["seed"], row["kind"]) for row in read_rows(folder / "warnings.jsonl")}
 
     def on_log(self, step: int, rows: list[Row]) -> None:
         for row in rows:

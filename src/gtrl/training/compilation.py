@@ -18,7 +18,7 @@ from typing import Any
 import jax
 from jax.experimental.compilation_cache import compilation_cache
 
-from gtrl.io.atomic import whole_or_not
+from gtrl.io.atomic import atomic_write
 
 MIN_COMPILE_SECONDS = 0.5  # of a program that is worth keeping
 
@@ -100,5 +100,5 @@ def copy_new(source: Path, target: Path) -> None:
         copy = target / path.relative_to(source)
         if path.is_file() and not copy.exists():
             copy.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("rb") as file, whole_or_not(copy) as written:
+            with path.open("rb") as file, atomic_write(copy) as written:
                 shutil.copyfileobj(file, written)

@@ -25,7 +25,7 @@ from gtrl.data.collect.expert import NO_EXPERTS, Experts
 from gtrl.data.collect.plan import SPLITS, File, Plan
 from gtrl.data.origin import digest_of, noted, origin_of, origin_path, record_origin
 from gtrl.errors import ConfigError, DataError
-from gtrl.io.atomic import whole_or_not, write_text
+from gtrl.io.atomic import atomic_write, write_text
 from gtrl.io.locks import locked
 from gtrl.io.npz import join_npz
 from gtrl.tasks import OGBenchTask, Task
@@ -45,7 +45,7 @@ def _collect_part(job: tuple[Plan, str, range]) -> int:
     seeds = [np.random.SeedSequence([plan.seed, SPLITS[split], index]) for index in indices]
     episodes = [collector.episode(seed) for seed in seeds]
     arrays = {key: np.concatenate([episode[key] for episode in episodes]) for key in episodes[0]}
-    with whole_or_not(plan.part(split, indices)) as file:
+    with atomic_write(plan.part(split, indices)) as file:
         np.savez(file, allow_pickle=False, **arrays)
     return len(arrays["terminals"])
 

@@ -23,7 +23,7 @@ from gtrl.data.checks import check_file
 from gtrl.data.origin import digest_of, origin_path, record_origin, validation_path
 from gtrl.envs.isolation import quietly
 from gtrl.errors import ConfigError, DataError, DownloadError
-from gtrl.io.atomic import read_note, write_text
+from gtrl.io.atomic import read_json, write_text
 from gtrl.io.locks import locked
 from gtrl.tasks import OGBenchTask
 
@@ -146,7 +146,7 @@ def _size(partial: Path) -> int:
 
 def _transfer(url: str, partial: Path, bar: Bar) -> None:
     """One connection: what is left of the file, or all of it where the server or the file is not the same as before."""
-    known = read_note(_note(partial))
+    known = read_json(_note(partial))
     have = _size(partial) if known.get("url") == url else 0
     if have and have == known.get("size"):
         return
