@@ -1,10 +1,10 @@
 """Evaluating a run's policies as they are written, on other cores, while training goes on."""
 
+import logging
 import threading
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
-from gtrl import console
 from gtrl.errors import RunError
 from gtrl.evaluation.evaluate import evaluate, success_rate, write_maps
 from gtrl.runs.run import Run
@@ -12,6 +12,7 @@ from gtrl.tasks import GOALS_PER_TASK, find_task
 from gtrl.training.signals import Stop
 from gtrl.workers import default_workers
 
+log = logging.getLogger(__name__)
 NICE = 10  # the cores are training's first
 
 
@@ -52,9 +53,9 @@ class EvaluationDuring:
             )  # fmt: skip
         except Exception as error:
             if not self.cancelled.is_set():
-                console.warn(f"the evaluation of step {step:,} failed; training goes on ({error})")
+                log.warning(f"the evaluation of step {step:,} failed; training goes on ({error})")
             raise
-        console.warn(f"step {step:,}: success {success_rate(rows):.1f} %")
+        log.info(f"step {step:,}: success {success_rate(rows):.1f} %")
 
     def finish(self, stop: Stop) -> bool:
         """Wait for the evaluations that are left; False where asked to end before. Says what went wrong with one."""

@@ -48,7 +48,7 @@ def tell(out: Path | None = None, processes: int = checks.PROCESSES, seed: int =
     if seed < 0:
         raise ConfigError(f"the seed must be 0 or more, not {seed}.")
     console.say(f"Example 1: s leads to A or B, each half the time; to g it is 1 step from A, 10 from B (γ = {GAMMA})")
-    console.output.print(example_table())
+    console.print_table(example_table())
     console.say("\nChecked, each against another computation:")
     everything_holds = True
     for check in checks.run(processes, seed):

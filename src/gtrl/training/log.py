@@ -1,6 +1,7 @@
 """What a run writes and shows while it trains: metrics, timing, warnings (JSON lines), TensorBoard events, a bar."""
 
 import json
+import logging
 import os
 import socket
 import time
@@ -19,6 +20,7 @@ from gtrl.errors import RunError
 from gtrl.io.atomic import write_text
 from gtrl.training.watch import doubts
 
+log = logging.getLogger(__name__)
 SHOWN = ("critic", "actor")  # losses beside the bar, where a method has them
 
 
@@ -100,7 +102,7 @@ class Log:
         _write(self.warnings, {"step": step, "seed": seed, "kind": kind, "warning": doubt})
         if (seed, kind) not in self.warned:
             self.warned.add((seed, kind))
-            console.warn(f"step {step:,}, seed {seed}: {doubt}.")
+            log.warning(f"step {step:,}, seed {seed}: {doubt}.")
 
     def on_disk(self) -> None:
         """What a checkpoint relies on when it is gone back to."""

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import importlib.metadata
 import json
+import logging
 import platform
 import signal
 import time
@@ -17,7 +18,7 @@ from typing import Any
 
 import jax
 
-from gtrl import __version__, console
+from gtrl import __version__
 from gtrl.algorithms import Algorithm, find_algorithm, make
 from gtrl.data.dataset import Data, Spec
 from gtrl.data.shards import Rotation
@@ -36,6 +37,7 @@ from gtrl.training.log import Log
 from gtrl.training.signals import Stop
 from gtrl.training.watch import UnsoundError
 
+logger = logging.getLogger(__name__)
 PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy")
 
 
@@ -136,7 +138,7 @@ def _begin(
         run.forget_after(start)  # made by what was changed; they will be made again
     if changed:
         history = [*history, {"step": start, "changed": changed}]
-    console.warn(f"going on with {run.path} from step {start:,}")
+    logger.info(f"going on with {run.path} from step {start:,}")
     run.save_config(config | ({"changes": history} if history else {}))
     return start, states
 
@@ -197,7 +199,7 @@ def train(
         spec, task = data.train.spec, data.task
         del data  # the rotation decides how long a shard stays in memory
         with (
-            Stop(console.warn) as stop,
+            Stop(logger.warning) as stop,
             contextlib.closing(rotation),
             EvaluationDuring(run, evaluate_during, workers) as evaluation,
             Log(run.path, seeds, start, training.steps, training.log_every, algorithm.title, show, began) as log,
@@ -259,7 +261,7 @@ class _Stopped(Exception):  # noqa: N818, it is no error
 def _end(stop: Stop, told: str) -> None:
     if stop.asked == signal.SIGINT:
         raise KeyboardInterrupt(told)
-    console.warn(f"terminated; {told}")
+    logger.warning(f"terminated; {told}")
     raise SystemExit(128 + signal.SIGTERM)
 
 
