@@ -147,9 +147,7 @@ def test_no_bit_can_fall_over_unnoticed(tmp_path: Path) -> None:
     assert refused > 150  # the numbers themselves are most of the file
 
 
-def test_a_damaged_checkpoint_is_put_aside_for_the_one_before(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_checkpoint_is_put_aside_for_the_one_before(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert checkpoint.newest(tmp_path, some_state()) == (0, None)
     for step in (1, 2, 3):
         checkpoint.save(tmp_path, step, some_state(step))

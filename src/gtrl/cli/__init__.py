@@ -5,11 +5,12 @@ One module for each command, with a function whose typed arguments are its flags
 
 import contextlib
 import os
+import select
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from gtrl import console
 from gtrl.cli.algorithms import algorithms_command
@@ -119,11 +120,16 @@ def _find_local_modules() -> None:
 
 def _discard_closed_streams() -> bool:
     """Whether stdout or stderr is a closed pipe; what is left to be written goes nowhere (Python, note on SIGPIPE)."""
-    closed = False
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-            closed = True
-    return closed
+    closed = [stream for stream in (sys.stdout, sys.stderr) if _is_closed_pipe(stream)]
+    for stream in closed:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    return bool(closed)
+
+
+def _is_closed_pipe(stream: TextIO) -> bool:
+    poll = select.poll()
+    try:
+        poll.register(stream, 0)  # errors are reported in any case
+    except OSError:  # in memory
+        return False
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
