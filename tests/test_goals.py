@@ -339,14 +339,14 @@ def test_a_method_gets_the_batch_it_asks_for():
         "td-n", n=7, gamma=0.8, value_goals=MIXED, actor_goals=(0.5, 0.3, 0.2), value_geometric=False,
         actor_geometric=True,
     )  # fmt: skip
-    batch = loop.draw(method, key, data, ROWS)
+    batch = method.sample(key, data, ROWS)
     assert batch.ahead_steps.max() == 7
     expected = sample_batch(
         key, data, ROWS, gamma=0.8, value_goals=MIXED, value_geometric=False, actor_goals=(0.5, 0.3, 0.2),
         actor_geometric=True, lookahead=7,
     )  # fmt: skip
     assert_same(batch, expected)
-    assert loop.draw(make("gtrl"), key, data, ROWS).ahead_steps.max() == 1
+    assert make("gtrl").sample(key, data, ROWS).ahead_steps.max() == 1
 
 
 # --- purity ---

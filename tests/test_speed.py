@@ -404,7 +404,7 @@ def test_the_reference_draws_what_we_draw() -> None:
     for name in Batch._fields:
         if name not in ("arrival",):  # only meaningful where it arrives
             np.testing.assert_array_equal(getattr(batch, name), getattr(expected, name), err_msg=name)
-    ours = loop.draw(algorithm, jax.random.key(0), data, 4000)
+    ours = algorithm.sample(jax.random.key(0), data, 4000)
     for name in ("decomposable", "goal_is_next", "subgoal_is_state", "goal_is_after_subgoal", "goal_is_state"):
         both = [float(np.mean(getattr(each, name))) for each in (batch, ours)]
         assert both[0] == pytest.approx(both[1], abs=0.04), name
@@ -423,7 +423,7 @@ def test_the_reference_loop_steps_as_we_do() -> None:
     states = loop.init(algorithm, how, SPEC, keys, data)
     first = jax.tree.map(lambda leaf: leaf[0], states)
     batch_key, _ = jax.random.split(jax.random.fold_in(keys[0], 0))
-    batch = loop.draw(algorithm, batch_key, data, 32)
+    batch = algorithm.sample(batch_key, data, 32)
     (nets, target, _), _ = bench.host_step(algorithm, (first.nets, first.target, first.optimizer), batch, keys[0])
     after = loop.advance(algorithm, how, states, keys, data, 1)
     assert_close((nets, target), jax.tree.map(lambda leaf: leaf[0], (after.nets, after.target)), 1e-5)

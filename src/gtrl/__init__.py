@@ -53,9 +53,9 @@ _HOME = {
 _MODULE_OF = {name: f"gtrl.{module}" for module, names in _HOME.items() for name in names}
 
 __all__ = [
-    "TASKS", "Algorithm", "Batch", "Data", "Dataset", "Experts", "GtrlError", "Policy", "Run", "Spec", "Task", "Training",
-    "check_file", "collect", "evaluate", "find_task", "fused", "get_dataset", "load_dataset", "load_policy", "make",
-    "make_dataset", "sample_batch", "train",
+    "TASKS", "Algorithm", "Batch", "Data", "Dataset", "Experts", "GtrlError", "Policy", "Run", "Spec", "Task",
+    "Training", "check_file", "collect", "evaluate", "find_task", "fused", "get_dataset", "load_dataset",
+    "load_policy", "make", "make_dataset", "sample_batch", "train",
 ]  # fmt: skip
 
 

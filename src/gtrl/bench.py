@@ -232,8 +232,7 @@ def work(case: Case, data: Dataset) -> dict[str, int]:
     how = case.update._replace(fast=())
     algorithm, key = case.algorithm, jax.random.key(0)
     state = jax.eval_shape(lambda: jax.tree.map(lambda x: x[0], loop.init(algorithm, how, case.spec, key[None], data)))
-    forms = (loop.Form.of(None, flat=False),) * 2
-    jaxpr = jax.make_jaxpr(partial(loop.update, algorithm, how, data, key, *forms))(state)
+    jaxpr = jax.make_jaxpr(partial(loop.update, algorithm, how, data, key))(state)
     flops = moved = 0
     for equation in _equations(jaxpr.jaxpr):
         if equation.primitive.name == "dot_general":

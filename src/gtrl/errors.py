@@ -48,3 +48,11 @@ class ConfigError(GtrlError):
 
 class ProcessError(GtrlError):
     """A finite process, behaviour or log that is not one."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Work that a signal ended after all was saved; the text says how to resume."""
+
+    def __init__(self, message: str, signal: int) -> None:
+        super().__init__(message)
+        self.signal = signal

@@ -5,11 +5,12 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Any, ClassVar, Literal
 
 import jax.numpy as jnp
+import optax
 import tyro
 from jax import Array
 
-from gtrl.data.dataset import Spec
-from gtrl.data.sampling import Batch
+from gtrl.data.dataset import Dataset, Spec
+from gtrl.data.sampling import Batch, sample_batch
 from gtrl.errors import ConfigError
 from gtrl.fields import DISCOUNT, PROBABILITIES, SHARE, WIDTHS, check_fields, checked
 from gtrl.nn.networks import Actor, ActorCritic, FlowActor
@@ -60,6 +61,27 @@ class Algorithm(ABC):
     def lookahead(self) -> int:
         """How many steps ahead the batch looks."""
         return 1
+
+    def sample(self, key: Array, dataset: Dataset, size: int) -> Any:
+        """A batch of `size` rows for `loss`: a pure function of its arguments, compiled into every step.
+
+        Override it for a sampler of your own; any tree of arrays with `size` rows will do.
+        """
+        return sample_batch(
+            key,
+            dataset,
+            size,
+            gamma=self.gamma,
+            value_goals=self.value_goals,
+            value_geometric=self.value_geometric,
+            actor_goals=self.actor_goals,
+            actor_geometric=self.actor_geometric,
+            lookahead=self.lookahead,
+        )
+
+    def optimizer(self, learning_rate: float) -> optax.GradientTransformation:
+        """What turns gradients into updates: any Optax transformation, schedules included."""
+        return optax.adam(learning_rate)
 
     @abstractmethod
     def init(self, key: Array, spec: Spec) -> Any:

@@ -157,3 +157,13 @@ def load_shard(path: Path, task: Task | None) -> Data:
     if validation and validation[0].spec != train.spec:
         raise DataError(f"{validation_path(path)}: its dimensions differ from those of {path.name}.")
     return Data(train, validation[0] if validation else None, task, str(path))
+
+
+def as_data(data: str | Path | Dataset | Data, task: str | Task | None = None) -> Data:
+    """A path is loaded, a dataset wrapped."""
+    if isinstance(data, (str, Path)):
+        return load_dataset(data, task)
+    task = find_task(task) if isinstance(task, str) else task
+    if isinstance(data, Dataset):
+        return Data(data, task=task)
+    return dataclasses.replace(data, task=task) if task else data

@@ -2,70 +2,103 @@
 
 import logging
 import threading
-from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any
 
-from gtrl.errors import RunError
+from gtrl.errors import ConfigError, RunError
 from gtrl.evaluation.evaluate import evaluate, success_rate, write_maps
-from gtrl.runs.run import Run
-from gtrl.tasks import GOALS_PER_TASK, find_task
-from gtrl.training.signals import Stop
+from gtrl.tasks import EPISODES_PER_GOAL, GOALS_PER_TASK
+from gtrl.training.callbacks import Callback
+from gtrl.training.session import Session
 from gtrl.workers import default_workers
 
 log = logging.getLogger(__name__)
-NICE = 10  # the cores are training's first
+NICENESS = 10  # of the worker processes: the cores are training's first
+POLL_SECONDS = 0.2  # between two looks at whether a signal asked to stop
 
 
-class EvaluationDuring:
-    """A thread that hands episodes to worker processes and writes their results.
+class EvaluateDuring(Callback):
+    """Worker processes play `episodes` of every goal with each policy; their results go to `eval.csv`.
 
-    What an interrupted run had not evaluated is evaluated when it goes on. Value maps of mazes, which take the device,
-    come when training is done.
+    What an interrupted run had not evaluated is evaluated when it is resumed. Value maps of mazes, which take the
+    device, come when training is done.
     """
 
-    def __init__(self, run: Run, episodes: int, workers: int | None = None) -> None:
-        self.run, self.episodes = run, episodes
+    name = "evaluate-during"
+
+    def __init__(self, episodes: int = EPISODES_PER_GOAL, workers: int | None = None) -> None:
+        if episodes < 1 or (workers is not None and workers < 1):
+            raise ConfigError(f"episodes ({episodes}) and workers ({workers}) of an evaluation must be positive.")
+        self.episodes = episodes
         self.workers = workers or max(1, default_workers() - 1)
-        self.thread = ThreadPoolExecutor(1)
         self.cancelled = threading.Event()
-        self.asked: dict[int, Future[None]] = {}
+        self.pending: dict[int, Future[list[dict[str, Any]]]] = {}
+        self.evaluated: set[int] = set()
 
-    def __enter__(self) -> "EvaluationDuring":
-        return self
+    def on_start(self, session: Session) -> None:
+        if session.task is None:
+            raise ConfigError("there is no environment to evaluate in: the data has no task.")
+        self.session = session
+        self.thread = ThreadPoolExecutor(1)
+        planned = session.training.checkpoint_steps
+        for step in session.run.written_steps():
+            if step in planned and step <= session.start:
+                self.on_checkpoint(step, policies=True)
 
-    def __exit__(self, *_: object) -> None:
-        self.cancelled.set()
-        self.thread.shutdown(wait=True, cancel_futures=True)
+    def on_checkpoint(self, step: int, policies: bool) -> None:
+        if policies:
+            self.pending[step] = self.thread.submit(self._evaluate, step)
 
-    def add(self, steps: Iterable[int]) -> None:
-        """The policies of these steps are written; those that were evaluated before are not again."""
-        for step in steps if self.episodes else ():
-            self.asked[step] = self.thread.submit(self._evaluate, step)
+    def on_step(self, step: int) -> None:
+        del step
+        for evaluated in [step for step, future in self.pending.items() if future.done() and not future.exception()]:
+            self._report(evaluated)
 
-    def _evaluate(self, step: int) -> None:
-        rows = [row for row in self.run.evaluations() if row["step"] == step and row["episodes"] == self.episodes]
-        if len(rows) == GOALS_PER_TASK * len(self.run.seeds):
+    def on_end(self, error: BaseException | None) -> None:
+        if not hasattr(self, "thread"):
             return
         try:
-            rows = evaluate(
-                self.run, step=step, episodes=self.episodes, workers=self.workers, show=False, maps=False,
-                nice=NICE, cancelled=self.cancelled,
+            if error is None and self.session.stopped_at is None and self._wait():
+                self._finish()
+        finally:
+            self.cancelled.set()
+            self.thread.shutdown(wait=True, cancel_futures=True)
+
+    def _evaluate(self, step: int) -> list[dict[str, Any]]:
+        """The rows of a step's policies; those evaluated before are not again."""
+        session = self.session
+        rows = [row for row in session.run.evaluations() if row["step"] == step and row["episodes"] >= self.episodes]
+        if len(rows) == GOALS_PER_TASK * len(session.seeds):
+            return []
+        try:
+            return evaluate(
+                session.run, step=step, episodes=self.episodes, workers=self.workers, show=False, maps=False,
+                nice=NICENESS, cancelled=self.cancelled,
             )  # fmt: skip
         except Exception as error:
             if not self.cancelled.is_set():
-                log.warning(f"the evaluation of step {step:,} failed; training goes on ({error})")
+                log.warning("the evaluation of step %s failed; training goes on (%s)", f"{step:,}", error)
             raise
-        log.info(f"step {step:,}: success {success_rate(rows):.1f} %")
 
-    def finish(self, stop: Stop) -> bool:
-        """Wait for the evaluations that are left; False where asked to end before. Says what went wrong with one."""
-        while wait(self.asked.values(), timeout=0.2).not_done:
-            if stop.asked:
+    def _report(self, step: int) -> None:
+        rows = self.pending.pop(step).result()
+        self.evaluated.add(step)
+        if rows:
+            log.info("step %s: success %.1f %%", f"{step:,}", success_rate(rows))
+            self.session.report_evaluation(step, rows)
+
+    def _wait(self) -> bool:
+        """Until all is evaluated; False where a signal asked to stop before."""
+        while wait(self.pending.values(), timeout=POLL_SECONDS).not_done:
+            if self.session.stopping:
                 return False
-        for each in self.asked.values():
-            if error := each.exception():
-                raise RunError(f"training is complete, but an evaluation failed: {error}") from error
-        task = find_task(self.run.config["task"]) if self.asked else None
-        if task and "maze" in task.family:
-            write_maps(self.run, task, max(self.asked))
         return True
+
+    def _finish(self) -> None:
+        for step, future in sorted(self.pending.items()):
+            if error := future.exception():
+                raise RunError(f"training is complete, but an evaluation failed: {error}") from error
+            self._report(step)
+        task = self.session.task
+        if task and "maze" in task.family and self.evaluated:
+            write_maps(self.session.run, task, max(self.evaluated))

@@ -71,8 +71,9 @@ class Policy:
         return mlp.flow(self.layers, inputs, noise, self.header["flow_steps"], np)
 
 
-def save_policy(path: Path, layers: Sequence[mlp.Layer], header: dict[str, Any], dtype: str = "float32") -> None:
+def save_policy(path: Path, actor: Any, header: dict[str, Any], dtype: str = "float32") -> None:
     """Write a policy whole or not at all."""
+    layers, header = actor.layers, {**actor.header, **header}
     arrays = {
         f"{name}{depth}": np.asarray(array, dtype)
         for depth, layer in enumerate(layers)

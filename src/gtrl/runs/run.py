@@ -12,8 +12,10 @@ from typing import Any
 from gtrl.io.locks import in_turn
 from gtrl.io.atomic import write_text
 from gtrl.errors import RunError
+from gtrl.io.jsonl import read_rows
 
 SHOWS_LAST_STEP = ("rollouts.npz", "values.npz", "trajectories.png", "rollouts.mp4", "rollouts.gif")
+LOCK = "lock"  # while a process trains in the directory
 EVAL_COLUMNS = ("algorithm", "task", "seed", "step", "goal", "episodes", "successes")
 
 
@@ -103,8 +105,7 @@ class Run:
 
     def metrics(self) -> Iterator[dict[str, Any]]:
         """The rows of `metrics.jsonl`: one for each seed at each logged step."""
-        with (self.path / "metrics.jsonl").open() as file:
-            yield from map(json.loads, file)
+        yield from read_rows(self.path / "metrics.jsonl")
 
     def evaluations(self) -> list[dict[str, Any]]:
         """The rows of `eval.csv`, numbers as numbers."""

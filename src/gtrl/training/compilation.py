@@ -1,4 +1,4 @@
-"""Compiled programs are kept on disk: the next run of the same kind starts at once, and a resumed one with its own.
+"""Compilation cache: the next run of the same kind starts at once, and a resumed one with its own programs.
 
 For a GPU, XLA tries several ways to multiply matrices when it compiles and takes the fastest, which is not always the
 same one: a program that is compiled anew may round otherwise. So a run on a GPU has its programs in its own directory,
@@ -10,7 +10,8 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from gtrl.io.atomic import whole_or_not
 
-WORTH_KEEPING = 0.5  # seconds of compilation
-_chosen: list[str] = []  # the folders that were JAX's because we said so
+MIN_COMPILE_SECONDS = 0.5  # of a program that is worth keeping
 
 
 def backend() -> str:
@@ -55,28 +55,42 @@ def kind_of(config: dict[str, Any]) -> str:
     return _digest(json.dumps([parts, len(config["seeds"])], sort_keys=True))
 
 
-def keep(run: Path, config: dict[str, Any]) -> Callable[[], None]:
-    """Keep what is compiled from here on, unless JAX was told where (JAX_COMPILATION_CACHE_DIR) or told not to.
+@contextmanager
+def cached(run: Path, config: dict[str, Any]) -> Iterator[Callable[[], None]]:
+    """Keep what is compiled inside, unless JAX's cache was configured before (JAX_COMPILATION_CACHE_DIR) or is off.
 
-    What is returned lends the run's programs to others; to be called when they are compiled.
+    What it yields lends the run's programs to other runs; to be called once they are compiled. JAX's settings are as
+    before afterwards.
     """
-    set_to = jax.config.values["jax_compilation_cache_dir"]
-    if not jax.config.values["jax_enable_compilation_cache"] or (set_to is not None and set_to not in _chosen):
-        return lambda: None
-    if backend() == "cpu":
-        _use(for_this_processor())
-        return lambda: None
-    own, shared = run / "programs", home() / backend() / kind_of(config)
-    copy_new(shared, own)
-    _use(own)
-    return lambda: copy_new(own, shared)
+    if not jax.config.values["jax_enable_compilation_cache"] or jax.config.values["jax_compilation_cache_dir"]:
+        yield lambda: None
+    elif backend() == "cpu":
+        with _cache_in(for_this_processor()):
+            yield lambda: None
+    else:
+        own, shared = run / "programs", home() / backend() / kind_of(config)
+        copy_new(shared, own)
+        with _cache_in(own):
+            yield lambda: copy_new(own, shared)
 
 
-def _use(folder: Path) -> None:
-    if str(folder) not in _chosen:
-        _chosen.append(str(folder))
-    jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", WORTH_KEEPING)
+@contextmanager
+def _cache_in(folder: Path) -> Iterator[None]:
+    settings = {
+        "jax_compilation_cache_dir": str(folder),
+        "jax_persistent_cache_min_compile_time_secs": MIN_COMPILE_SECONDS,
+    }
+    before = {name: jax.config.values[name] for name in settings}
+    try:
+        _configure(settings)
+        yield
+    finally:
+        _configure(before)
+
+
+def _configure(settings: dict[str, Any]) -> None:
+    for name, value in settings.items():
+        jax.config.update(name, value)
     compilation_cache.reset_cache()  # it does not look again by itself once something was compiled
 
 

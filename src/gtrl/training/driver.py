@@ -4,8 +4,6 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-import jax
-import jax.numpy as jnp
 from jax import Array
 
 from gtrl.algorithms.base import Algorithm
@@ -14,10 +12,11 @@ from gtrl.data.shards import Rotation
 from gtrl.training.config import Training
 from gtrl.training.devices import everywhere
 from gtrl.training.loop import State, advance_parts, divide, unite
-from gtrl.training.watch import sound, unsound
+from gtrl.training.watch import all_finite, locate_non_finite
 
 CHUNK_SECONDS = 1.0  # how long the device works between two looks at the clock
 CHUNK_STEPS = 5  # and no fewer steps than that: on a CPU, a large program takes memory anew each time it is entered
+FIXED_CHUNK_STEPS: int | None = None  # instead of measuring, where tests want to know them
 
 
 class Chunks:
@@ -42,20 +41,19 @@ def fit(
     keys: Array,
     rotation: Rotation,
     *,
-    on_step: Callable[[int], bool | None] | None = None,
-    on_log: Callable[[int, dict[str, Array], State, Data], None] | None = None,
-    on_checkpoint: Callable[[int, State], None] | None = None,
+    on_step: Callable[[int], bool] = lambda _: False,
+    on_log: Callable[[int, State, Data], None] = lambda *_: None,
+    on_checkpoint: Callable[[int, State], bool] = lambda *_: False,
     chunk: int | None = None,
 ) -> State:
     """Train from where `states` stand to the last step, calling back on the way.
 
-    Where `on_step`, called after each chunk, says so, there is a checkpoint out of turn. Raises `UnsoundError` when a
-    number is no longer finite.
+    Where `on_step`, called after each chunk, says so, there is a checkpoint out of turn; where `on_checkpoint` says so,
+    training ends. `chunk` fixes the number of steps in a chunk. Raises `NonFiniteError`.
     """
-    chunks, how = Chunks(chunk), training.update
+    chunks, how = Chunks(chunk or FIXED_CHUNK_STEPS), training.update
     checkpoints = set(training.checkpoint_steps)
-    step = start_of_log = int(states.step[0])
-    start_of_log -= step % training.log_every  # `sums` go back to the last log, also after a resume
+    step = int(states.step[0])
     data = rotation.at(step)
     dataset = everywhere(how, data.train, len(keys))
     parts = divide(how, states)
@@ -64,29 +62,30 @@ def fit(
         if rotation.at(step) is not data:
             data = rotation.at(step)
             dataset = everywhere(how, data.train, len(keys))
-        next_log = (step // training.log_every + 1) * training.log_every
-        next_shard = rotation.end(step) or training.steps
-        stop = min([next_log, next_shard, training.steps, *(mark for mark in checkpoints if mark > step)])
-        count = min(chunks.steps, stop - step)
+        count = min(chunks.steps, _next_stop(step, training, rotation) - step)
         began = time.perf_counter()
-        forth = partial(advance_parts, algorithm, how, parts, keys, dataset)
-        after = forth(count)
+        advance = partial(advance_parts, algorithm, how, parts, keys, dataset)
+        after = advance(count)
         chunks.took(count, time.perf_counter() - began)
-        if not sound(after):
-            raise unsound(step, count, forth)
+        if not all_finite(after):
+            raise locate_non_finite(step, count, advance)
         parts = after
-        del after, forth
+        del after, advance
         step += count
-        asked = on_step(step) if on_step else False
-        if step % training.log_every == 0 or step == training.steps:
-            states = unite(parts)
-            metrics = jax.tree.map(lambda total, span=step - start_of_log: total / span, states.sums)
-            if on_log:
-                on_log(step, metrics, states, data)
-            del states
-            if step % training.log_every == 0:  # else it is the end, or a resume will go on with these sums
-                parts = [part._replace(sums=jax.tree.map(jnp.zeros_like, part.sums)) for part in parts]
-                start_of_log = step
-        if (asked or step in checkpoints) and on_checkpoint:
-            on_checkpoint(step, unite(parts))
+        wanted = on_step(step)
+        regular = step % training.log_every == 0  # else it is the end, and a longer run will go on with these sums
+        if regular or step == training.steps:
+            on_log(step, unite(parts), data)
+        if regular:
+            parts = [part.after_log() for part in parts]
+        if (wanted or step in checkpoints) and on_checkpoint(step, unite(parts)):
+            break
     return unite(parts)
+
+
+def _next_stop(step: int, training: Training, rotation: Rotation) -> int:
+    """The next step at which there is something to do: a log, another shard, a checkpoint, the end."""
+    next_log = (step // training.log_every + 1) * training.log_every
+    next_shard = rotation.end(step) or training.steps
+    checkpoints = (mark for mark in training.checkpoint_steps if mark > step)
+    return min([next_log, next_shard, training.steps, *checkpoints])

@@ -3,17 +3,16 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
+from jax.flatten_util import ravel_pytree
 
 from gtrl.algorithms.base import Algorithm
 from gtrl.data.dataset import Dataset, Spec
-from gtrl.data.sampling import Batch, sample_batch
 from gtrl.nn.speed import GRAPHS
 from gtrl.training.config import Update
 from gtrl.training.devices import divided, each_seed, mesh
@@ -30,26 +29,20 @@ class State(NamedTuple):
     optimizer: Any
     step: Array
     sums: dict[str, Array]  # metrics summed since the last log; on the device, so that logging costs no round trip
+    summed: Array  # over how many steps
+
+    def means(self) -> dict[str, Array]:
+        """The metrics since the last log, averaged."""
+        return jax.tree.map(lambda total: total / self.summed, self.sums)
+
+    def after_log(self) -> "State":
+        """The same with sums that begin anew."""
+        return self._replace(sums=jax.tree.map(jnp.zeros_like, self.sums), summed=jnp.zeros_like(self.summed))
 
 
 def seed_keys(seeds: Sequence[int]) -> Array:
     """The random stream of each seed; step k of a seed uses `fold_in(key, k)`."""
     return jax.vmap(jax.random.key)(jnp.asarray(seeds, jnp.uint32))
-
-
-def draw(algorithm: Algorithm, key: Array, dataset: Dataset, size: int) -> Batch:
-    """A batch as this method wants it."""
-    return sample_batch(
-        key,
-        dataset,
-        size,
-        gamma=algorithm.gamma,
-        value_goals=algorithm.value_goals,
-        value_geometric=algorithm.value_geometric,
-        actor_goals=algorithm.actor_goals,
-        actor_geometric=algorithm.actor_geometric,
-        lookahead=algorithm.lookahead,
-    )
 
 
 def _in_precision(tree: Any, precision: str) -> Any:
@@ -59,7 +52,7 @@ def _in_precision(tree: Any, precision: str) -> Any:
 def loss_of(algorithm: Algorithm, how: Update, nets: Any, target: Any, dataset: Dataset, key: Array):
     """The method's loss on a fresh batch, networks in the precision asked for."""
     batch_key, loss_key = jax.random.split(key)
-    batch = divided(draw(algorithm, batch_key, dataset, how.batch_size))
+    batch = divided(algorithm.sample(batch_key, dataset, how.batch_size))
     nets, target = _in_precision((nets, target), how.precision)
     loss, metrics = algorithm.loss(nets, target, batch, loss_key)
     return loss, {"loss": loss, **metrics}
@@ -76,67 +69,85 @@ def init(algorithm: Algorithm, how: Update, spec: Spec, keys: Array, dataset: Da
         return State(
             nets=nets,
             target=jax.tree.map(jnp.copy, target),
-            optimizer=optax.adam(how.learning_rate).init(nets),
+            optimizer=algorithm.optimizer(how.learning_rate).init(nets),
             step=jnp.zeros((), jnp.uint32),
             sums=jax.tree.map(lambda metric: jnp.zeros(metric.shape), shapes),
+            summed=jnp.zeros((), jnp.uint32),
         )
 
     return jax.vmap(one_seed)(keys)
 
 
-class Form(NamedTuple):
-    """How a tree of parameters is kept while the loop runs: as it is, or as one vector."""
+class Layout(NamedTuple):
+    """How a tree of parameters is held inside the loop: as it is, or as one vector, for one kernel to update."""
 
-    keep: Callable[[Any], Any]
-    restore: Callable[[Any], Any]
+    flatten: Callable[[Any], Any]
+    unflatten: Callable[[Any], Any]
+
+
+AS_IT_IS = Layout(lambda tree: tree, lambda tree: tree)
+
+
+def _layout(tree: Any, flat: bool) -> Layout:
+    return Layout(lambda tree: ravel_pytree(tree)[0], ravel_pytree(tree)[1]) if flat else AS_IT_IS
+
+
+class Layouts(NamedTuple):
+    """Those of the networks and of their target."""
+
+    nets: Layout = AS_IT_IS
+    target: Layout = AS_IT_IS
 
     @classmethod
-    def of(cls, tree: Any, flat: bool) -> "Form":
-        if not flat:
-            return cls(lambda tree: tree, lambda tree: tree)
-        leaves, structure = jax.tree.flatten(tree)
-        sizes, shapes = [leaf.size for leaf in leaves], [leaf.shape for leaf in leaves]
-        starts = list(accumulate(sizes, initial=0))
+    def of(cls, algorithm: Algorithm, how: Update, state: State) -> "Layouts":
+        """Vectors only for our own Adam: another optimiser may treat each array by itself."""
+        flat = "flat" in how.fast and type(algorithm).optimizer is Algorithm.optimizer
+        return cls(_layout(state.nets, flat), _layout(state.target, flat))
 
-        def keep(tree: Any) -> Array:
-            return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(tree)] or [jnp.zeros(0)])
+    def flatten(self, state: State) -> State:
+        like = _shaped_like(state.nets)
+        moments = jax.tree.map(lambda x: self.nets.flatten(x) if like(x) else x, state.optimizer, is_leaf=like)
+        nets, target = self.nets.flatten(state.nets), self.target.flatten(state.target)
+        return state._replace(nets=nets, target=target, optimizer=moments)
 
-        def restore(vector: Array) -> Any:
-            parts = zip(starts, sizes, shapes, strict=False)
-            return structure.unflatten([vector[start : start + size].reshape(shape) for start, size, shape in parts])
-
-        return cls(keep, restore)
-
-
-def _kept(state: State, nets: Form, target: Form) -> State:
-    adam, rest = state.optimizer
-    adam = adam._replace(mu=nets.keep(adam.mu), nu=nets.keep(adam.nu))
-    return state._replace(nets=nets.keep(state.nets), target=target.keep(state.target), optimizer=(adam, rest))
+    def unflatten(self, state: State, before: State) -> State:
+        """`before` has the structure to go back to."""
+        like = _shaped_like(before.nets)
+        restore = lambda old, x: self.nets.unflatten(x) if like(old) else x  # noqa: E731
+        moments = jax.tree.map(restore, before.optimizer, state.optimizer, is_leaf=like)
+        nets, target = self.nets.unflatten(state.nets), self.target.unflatten(state.target)
+        return state._replace(nets=nets, target=target, optimizer=moments)
 
 
-def _restored(state: State, nets: Form, target: Form) -> State:
-    adam, rest = state.optimizer
-    adam = adam._replace(mu=nets.restore(adam.mu), nu=nets.restore(adam.nu))
-    return state._replace(nets=nets.restore(state.nets), target=target.restore(state.target), optimizer=(adam, rest))
+AS_THEY_ARE = Layouts()
+
+
+def _shaped_like(tree: Any) -> Callable[[Any], bool]:
+    """Whether something, such as Adam's moments within its state, is a tree of the same arrays."""
+    shapes = lambda tree: (jax.tree.structure(tree), [jnp.shape(leaf) for leaf in jax.tree.leaves(tree)])  # noqa: E731
+    expected = shapes(tree)
+    return lambda other: shapes(other) == expected
 
 
 def update(
-    algorithm: Algorithm, how: Update, dataset: Dataset, key: Array, nets_form: Form, target_form: Form, state: State
+    algorithm: Algorithm, how: Update, dataset: Dataset, key: Array, state: State, layouts: Layouts = AS_THEY_ARE
 ) -> State:
     """One gradient step of one seed."""
     step_key = jax.random.fold_in(key, state.step)
     loss = partial(loss_of, algorithm, how)
-    before = nets_form.restore(state.nets)
-    grads, metrics = jax.grad(loss, has_aux=True)(before, target_form.restore(state.target), dataset, step_key)
-    changes, optimizer = optax.adam(how.learning_rate).update(nets_form.keep(grads), state.optimizer)
+    before = layouts.nets.unflatten(state.nets)
+    grads, metrics = jax.grad(loss, has_aux=True)(before, layouts.target.unflatten(state.target), dataset, step_key)
+    optimizer = algorithm.optimizer(how.learning_rate)
+    changes, moments = optimizer.update(layouts.nets.flatten(grads), state.optimizer, state.nets)
     nets = optax.apply_updates(state.nets, changes)
-    source = algorithm.targets(nets_form.restore(nets) if how.target_from == "updated" else before)
+    source = algorithm.targets(layouts.nets.unflatten(nets) if how.target_from == "updated" else before)
     return State(
         nets=nets,
-        target=optax.incremental_update(target_form.keep(source), state.target, algorithm.target_rate),
-        optimizer=optimizer,
+        target=optax.incremental_update(layouts.target.flatten(source), state.target, algorithm.target_rate),
+        optimizer=moments,
         step=state.step + 1,
         sums=jax.tree.map(jnp.add, state.sums, metrics),
+        summed=state.summed + 1,
     )
 
 
@@ -148,10 +159,9 @@ def _advance(algorithm: Algorithm, how: Update, states: State, keys: Array, data
     """
 
     def one_seed(state: State, key: Array, dataset: Dataset, steps: Array) -> State:
-        forms = Form.of(state.nets, "flat" in how.fast), Form.of(state.target, "flat" in how.fast)
-        body = partial(update, algorithm, how, dataset, key, *forms)
-        state = jax.lax.fori_loop(0, steps, lambda _, state: body(state), _kept(state, *forms))
-        return _restored(state, *forms)
+        layouts = Layouts.of(algorithm, how, state)
+        one_step = lambda _, state: update(algorithm, how, dataset, key, state, layouts)  # noqa: E731
+        return layouts.unflatten(jax.lax.fori_loop(0, steps, one_step, layouts.flatten(state)), state)
 
     return each_seed(how, one_seed, states, keys, dataset, steps)
 
@@ -198,9 +208,9 @@ def advance_parts(
     seeds = len(keys) // len(parts)
 
     def one(index: int) -> State:
-        mine = keys[seeds * index : seeds * (index + 1)]
+        own_keys = keys[seeds * index : seeds * (index + 1)]
         count = jnp.asarray(steps, jnp.int32)
-        return jax.block_until_ready(program(how)(algorithm, how, parts[index], mine, dataset, count))
+        return jax.block_until_ready(program(how)(algorithm, how, parts[index], own_keys, dataset, count))
 
     if len(parts) == 1:
         return [one(0)]

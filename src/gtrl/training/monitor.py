@@ -9,7 +9,7 @@ from gtrl.algorithms.base import Algorithm
 from gtrl.data.dataset import Dataset
 from gtrl.training.config import Update
 from gtrl.training.devices import each_seed
-from gtrl.training.loop import State, draw, loss_of
+from gtrl.training.loop import State, loss_of
 
 VALIDATION_BATCHES = 8
 VALUES = 256  # of a look at a critic's values
@@ -34,7 +34,7 @@ def values(algorithm: Algorithm, how: Update, states: State, keys: Array, datase
 
     def one_seed(state: State, key: Array, dataset: Dataset) -> dict:
         key = jax.random.fold_in(jax.random.fold_in(key, 2**32 - 3), state.step)
-        batch = draw(algorithm, key, dataset, VALUES)
+        batch = Algorithm.sample(algorithm, key, dataset, VALUES)  # a method's own batch may have other fields
         found = algorithm.value(state.nets, batch.observation, batch.value_goal_oracle)
         if found is None:
             return {}

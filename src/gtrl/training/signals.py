@@ -1,16 +1,18 @@
 """SIGINT and SIGTERM ask a run to save and end; a second SIGINT ends it at once."""
 
+import logging
 import os
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 ASKING = (signal.SIGINT, signal.SIGTERM)
 IN_NOTEBOOK = "ipykernel" in sys.modules
+MESSAGE = "stopping, with a checkpoint; Ctrl-C once more stops at once, without"
+log = logging.getLogger(__name__)
 
 
 class Stop:
@@ -20,9 +22,8 @@ class Stop:
     a thread waits for the byte that the interpreter writes the moment a signal arrives.
     """
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
+    def __init__(self) -> None:
         self.asked: signal.Signals | None = None
-        self.tell = tell
 
     def __enter__(self) -> "Stop":
         self.before: dict[signal.Signals, Any] = {}
@@ -57,8 +58,7 @@ class Stop:
                 os._exit(128 + signal.SIGINT)
             if self.asked is None:
                 self.asked = signal.Signals(number[0])
-                told = "ending, with a checkpoint; Ctrl-C once more ends it at once, without"
-                threading.Thread(target=self.tell, args=(told,), daemon=True).start()  # a full pipe may block it
+                threading.Thread(target=log.warning, args=(MESSAGE,), daemon=True).start()  # a full pipe may block it
 
     def _heard(self, number: int, _: FrameType | None) -> None:
         """In place of the default, which would raise or end the process. The thread does the rest.

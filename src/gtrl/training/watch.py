@@ -1,4 +1,4 @@
-"""A watchful trainer: numbers that are none stop a run, and values that cannot be right are told."""
+"""Stops training on non-finite values; warns about implausible ones."""
 
 import math
 from bisect import bisect_left
@@ -10,52 +10,55 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-OUTSIDE = 0.05  # how far values may leave [0, 1]: an estimate errs
-COLLAPSED = 1e-3  # the standard deviation of values under which they tell no state from another
+TOLERANCE = 0.05  # how far values may leave [0, 1]: an estimate errs
+MIN_SPREAD = 1e-3  # the standard deviation of values under which they tell no state from another
 
 
 @dataclass
-class UnsoundError(Exception):
-    """A loss, or a parameter, that is no finite number: after which step, in which seeds, and what was seen."""
+class NonFiniteError(Exception):
+    """A non-finite loss or parameter: after which step, in which seeds, and what was seen."""
 
     step: int
     seeds: dict[int, dict[str, Any]]  # by the seed's position
 
-    def told(self, seeds: Sequence[int]) -> str:
-        """A clause."""
+    def message(self, seeds: Sequence[int]) -> str:
+        """A clause that names the seeds."""
         if not self.seeds:
             return f"a number was not finite at step {self.step:,}, though it is when that is computed again"
         position, seen = next(iter(self.seeds.items()))
         wrong = seen["metrics_not_finite"] or [f"a number of {name}" for name in seen["state_not_finite"]]
         others = [seeds[other] for other in list(self.seeds)[1:]]
         also = f" (and of {', '.join(map(str, others))})" if others else ""
-        return f"{' and '.join(wrong[:2])} of seed {seeds[position]}{also} was no finite number at step {self.step:,}"
+        return f"{' and '.join(wrong[:2])} of seed {seeds[position]}{also} was not finite at step {self.step:,}"
 
 
 @jax.jit
-def _sound(state: Any) -> jax.Array:
-    floats = [leaf for leaf in jax.tree.leaves(state) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+def _finite(state: Any) -> jax.Array:
+    # Numbers that an optimiser has one of may be infinite on purpose, such as the best loss so far.
+    moments = [leaf for leaf in jax.tree.leaves(state.optimizer) if leaf.ndim > 1]
+    leaves = jax.tree.leaves((state.nets, state.target, state.sums, moments))
+    floats = [leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)]
     return jnp.stack([jnp.isfinite(leaf).reshape(len(leaf), -1).all(1) for leaf in floats]).all(0)
 
 
-def sound(parts: Sequence[Any]) -> bool:
+def all_finite(parts: Sequence[Any]) -> bool:
     """Whether every number of these states is finite."""
-    return all(bool(_sound(part).all()) for part in parts)
+    return all(bool(_finite(part).all()) for part in parts)
 
 
-def unsound(step: int, count: int, advance: Callable[[int], list[Any]]) -> UnsoundError:
+def locate_non_finite(step: int, count: int, advance: Callable[[int], list[Any]]) -> NonFiniteError:
     """What happened within `count` steps from `step`, at whose end something is not finite.
 
     `advance(k)` trains k of them anew. What is once not finite stays so, in the sums of the metrics if nowhere else.
     """
-    bad = 1 + bisect_left(range(1, count), True, key=lambda k: not sound(advance(k)))
+    bad = 1 + bisect_left(range(1, count), True, key=lambda k: not all_finite(advance(k)))
     seeds: dict[int, dict[str, Any]] = {}
     first = 0
     for before, after in zip(advance(bad - 1), advance(bad), strict=True):
-        well = np.asarray(_sound(after))
-        seeds |= {first + int(k): _seen(before, after, int(k)) for k in np.flatnonzero(~well)}
-        first += len(well)
-    return UnsoundError(step + bad, seeds)
+        finite = np.asarray(_finite(after))
+        seeds |= {first + int(k): _seen(before, after, int(k)) for k in np.flatnonzero(~finite)}
+        first += len(finite)
+    return NonFiniteError(step + bad, seeds)
 
 
 def _seen(before: Any, after: Any, k: int) -> dict[str, Any]:
@@ -85,9 +88,9 @@ def doubts(row: dict[str, float]) -> dict[str, str]:
     if "value/least" not in row:
         return {}
     least, greatest, spread = (row[f"value/{name}"] for name in ("least", "greatest", "spread"))
-    told = {}
-    if not (least >= -OUTSIDE and greatest <= 1 + OUTSIDE):  # so are numbers that are none
-        told["outside"] = f"values leave [0, 1]: they lie between {least:.3g} and {greatest:.3g}"
-    if spread < COLLAPSED:
-        told["collapsed"] = f"values have collapsed: all lie between {least:.3g} and {greatest:.3g}"
-    return told
+    found = {}
+    if not (least >= -TOLERANCE and greatest <= 1 + TOLERANCE):  # so are non-finite values
+        found["outside"] = f"values leave [0, 1]: they lie between {least:.3g} and {greatest:.3g}"
+    if spread < MIN_SPREAD:
+        found["collapsed"] = f"values have collapsed: all lie between {least:.3g} and {greatest:.3g}"
+    return found

@@ -1,0 +1,177 @@
+"""A run while it is trained: what callbacks see of it, and what the driver reports to."""
+
+import contextlib
+import dataclasses
+import logging
+import queue
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array
+
+from gtrl import __version__
+from gtrl.algorithms.base import Algorithm
+from gtrl.data.dataset import Data, Spec
+from gtrl.data.shards import Rotation
+from gtrl.errors import Interrupted
+from gtrl.runs.checkpoints import Writer
+from gtrl.runs.policy import save_policy
+from gtrl.runs.run import Run
+from gtrl.tasks import Task
+from gtrl.training import driver, monitor
+from gtrl.training.callbacks import Callback, Row
+from gtrl.training.config import Training
+from gtrl.training.loop import State, seed_keys
+from gtrl.training.signals import Stop
+
+log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass
+class Session:
+    """A method trained in a run directory, from step `start` on."""
+
+    run: Run
+    algorithm: Algorithm
+    training: Training
+    task: Task | None
+    spec: Spec
+    seeds: Sequence[int]
+    callbacks: Sequence[Callback] = ()
+    start: int = 0
+    began: float = dataclasses.field(default_factory=time.perf_counter)
+    was_logged: Callable[[int], bool] = lambda _: True  # whether a row that is in the log belongs to this run
+    signals: Stop | None = None
+    compiled: Callable[[], None] = lambda: None  # called when all programs are
+
+    def __post_init__(self) -> None:
+        self.keys: Array = seed_keys(self.seeds)
+        self.writer = Writer(self.run.checkpoints, self.training.kept_steps, self.training.keep)
+        self.saved_at = time.monotonic()
+        self.written: queue.SimpleQueue[tuple[int, bool]] = queue.SimpleQueue()  # checkpoints on the disk
+        self.first_chunk: tuple[int, float] | None = None  # its last step, and when it was done
+        self.stop_requested = False
+        self.stopped_at: int | None = None
+
+    # --- for callbacks ---
+
+    def stop(self) -> None:
+        """End training after the current chunk, with a checkpoint to resume from."""
+        self.stop_requested = True
+
+    @property
+    def stopping(self) -> bool:
+        return self.stop_requested or (self.signals is not None and self.signals.asked is not None)
+
+    def steps_per_second(self, step: int) -> float:
+        """Since the first chunk was done, which compiled."""
+        first, at = self.first_chunk or (step, 0.0)
+        return (step - first) / (time.perf_counter() - at)
+
+    def report_evaluation(self, step: int, rows: list[Row]) -> None:
+        for callback in self.callbacks:
+            callback.on_evaluation(step, rows)
+
+    # --- training ---
+
+    def train(self, states: Callable[[], State], rotation: Rotation) -> None:
+        """Train to the last step, or until asked to stop. `states` gives them away: nothing here keeps them."""
+        with contextlib.closing(rotation), self.writer, self._callbacks_started():
+            driver.fit(
+                self.algorithm, self.training, states(), self.keys, rotation,
+                on_step=self._on_step, on_log=self._on_log, on_checkpoint=self._on_checkpoint,
+            )  # fmt: skip
+            self.writer.wait()
+            self._report_checkpoints()
+        if self.signals is not None and self.signals.asked is not None:
+            raise Interrupted(self._how_to_resume(), self.signals.asked)
+
+    def _how_to_resume(self) -> str:
+        if self.stopped_at is None:
+            return "training is complete; --resume evaluates what may be left"
+        return f"the checkpoint of step {self.stopped_at:,} is saved; --resume goes on from there"
+
+    @contextlib.contextmanager
+    def _callbacks_started(self) -> Iterator[None]:
+        """Every callback that was started ends, in the same order, whatever the others do; raises the first error."""
+        errors: list[BaseException] = []
+        started: list[Callback] = []
+        try:
+            for callback in self.callbacks:
+                started.append(callback)
+                callback.on_start(self)
+            yield
+        except BaseException as error:
+            errors.append(error)
+        for callback in started:
+            try:
+                callback.on_end(errors[0] if errors else None)
+            except BaseException as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def _on_step(self, step: int) -> bool:
+        """Whether a checkpoint is wanted now."""
+        if self.first_chunk is None:
+            self.first_chunk = (step, time.perf_counter())
+        self._report_checkpoints()
+        for callback in self.callbacks:
+            callback.on_step(step)
+        return self.stopping or time.monotonic() - self.saved_at > 60 * self.training.checkpoint_minutes
+
+    def _on_log(self, step: int, states: State, data: Data) -> None:
+        """A row of numbers for each seed."""
+        look = (self.algorithm, self.training.update, states, self.keys)
+        held_out = monitor.validate(*look, data.validation) if data.validation else {}
+        table = states.means() | monitor.values(*look, data.train)
+        table |= {f"validation/{name}": values for name, values in held_out.items()}
+        numbers = {name: np.asarray(values) for name, values in sorted(jax.device_get(table).items())}
+        rows = [
+            {"step": step, "seed": seed, **{name: float(values[index]) for name, values in numbers.items()}}
+            for index, seed in enumerate(self.seeds)
+        ]
+        for callback in self.callbacks:
+            callback.on_log(step, rows)
+        self.compiled()
+
+    def _on_checkpoint(self, step: int, states: State) -> bool:
+        """Begin to save the states; whether training ends here."""
+        planned = step in self.training.checkpoint_steps
+        if planned:
+            self._save_policies(step, states)
+        self.writer.save(step, states, then=lambda: self.written.put((step, planned)))
+        self.saved_at = time.monotonic()
+        if self.stopping and step < self.training.steps:
+            self.stopped_at = step
+        return self.stopped_at is not None
+
+    def _report_checkpoints(self) -> None:
+        while not self.written.empty():
+            step, policies = self.written.get()
+            for callback in self.callbacks:
+                callback.on_checkpoint(step, policies)
+
+    def _save_policies(self, step: int, states: State) -> None:
+        """One `policy.npz` a seed."""
+        actors: Any = jax.device_get(self.algorithm.policy(states.nets))
+        for index, seed in enumerate(self.seeds):
+            actor = jax.tree.map(lambda leaf, index=index: leaf[index], actors)
+            header = {
+                "algorithm": self.algorithm.name,
+                "task": self.task.name if self.task else None,
+                "goal": self._goal_form(),
+                "seed": seed,
+                "step": step,
+                "version": __version__,
+                **self.spec._asdict(),
+            }
+            save_policy(self.run.path / "policies" / f"step-{step}" / f"seed-{seed}.npz", actor, header)
+
+    def _goal_form(self) -> str:
+        if self.task:
+            return "oracle"
+        return "state" if self.spec.goal_dim == self.spec.observation_dim else "own"
