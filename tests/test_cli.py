@@ -491,9 +491,8 @@ def test_fields_that_the_trainer_has_too(
     ):
         assert named["training"].steps == steps
         assert named["training"].batch_size == 1024
-        method = args[0]
-        assert type(method) is sys.modules[own_module].Mine
-        assert (method.steps, method.batch_size, method.inner_steps, method.gamma) == own
+        assert args[0] is sys.modules[own_module].Mine
+        assert tuple(named[field] for field in ("steps", "batch_size", "inner_steps", "gamma")) == own
     assert sys.path[-1] == str(Path.cwd())  # after what is installed
     status, output, _ = gtrl("train", f"{own_module}:Mine", "--help")
     assert status == 0
@@ -506,10 +505,10 @@ def test_whole_numbers_everywhere(gtrl: Gtrl, trained: list[Any], write_file: Ca
     flags = ("--steps", "1e5", "--batch-size", "2.56e2", "--seeds", "0", "1e3", "--hidden", "1e1", "2e1")
     status, _, _ = gtrl("train", "bc", "--data", write_file(qpos=None, qvel=None), *flags)
     assert status == 0
-    ((args, named),) = trained
+    ((_, named),) = trained
     assert (named["training"].steps, named["training"].batch_size) == (100_000, 256)
-    assert (named["seeds"], args[0].hidden) == ((0, 1000), (10, 20))
-    assert all(type(number) is int for number in (named["training"].steps, *named["seeds"], *args[0].hidden))
+    assert (named["seeds"], named["hidden"]) == ((0, 1000), (10, 20))
+    assert all(type(number) is int for number in (named["training"].steps, *named["seeds"], *named["hidden"]))
 
 
 def test_flags_become_callbacks(gtrl: Gtrl, trained: list[Any], mini_file: Path) -> None:
@@ -522,7 +521,7 @@ def test_flags_become_callbacks(gtrl: Gtrl, trained: list[Any], mini_file: Path)
     assert [type(callback).__name__ for callback in full["callbacks"]] == ["Timing", "EvaluateDuring", "WandB"]
     evaluation, wandb = full["callbacks"][1:]
     assert (evaluation.episodes, evaluation.workers) == (3, 2)
-    assert (wandb.project, wandb.mode) == ("mazes", "offline")
+    assert wandb.options == {"project": "mazes", "mode": "offline"}
     assert full["handle_signals"] is True
     assert_one_sentence(gtrl(*train, "--eval-during", "--eval-episodes", 0), "--eval-episodes is 0")
 

@@ -127,7 +127,7 @@ def test_what_went_wrong_in_the_background_is_heard_of(tmp_path: Path, monkeypat
         writer.save(3, some_state())
 
 
-def test_no_bit_can_fall_over_unnoticed(tmp_path: Path) -> None:
+def test_no_bit_can_fall_over_unnoticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     state = some_state(0.5)
     checkpoint.save(tmp_path, 1, state)
     path = tmp_path / "1.npz"
@@ -145,9 +145,12 @@ def test_no_bit_can_fall_over_unnoticed(tmp_path: Path) -> None:
         else:
             assert all(np.array_equal(found[key], state[key]) for key in state)
     assert refused > 150  # the numbers themselves are most of the file
+    capsys.readouterr()
 
 
-def test_a_damaged_checkpoint_is_put_aside_for_the_one_before(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_checkpoint_is_put_aside_for_the_one_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert checkpoint.newest(tmp_path, some_state()) == (0, None)
     for step in (1, 2, 3):
         checkpoint.save(tmp_path, step, some_state(step))
@@ -155,7 +158,7 @@ def test_a_damaged_checkpoint_is_put_aside_for_the_one_before(tmp_path: Path, ca
     (tmp_path / "2.npz").write_bytes(b"")
     step, state = checkpoint.newest(tmp_path, some_state())
     assert (step, float(state["a"][0, 0])) == (1, 1.0)
-    said = caplog.text
+    said = capsys.readouterr().err
     assert f"{tmp_path}/3.npz is not a readable npz file" in said
     assert "put aside as 2.npz.damaged" in said
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1.npz", "2.npz.damaged", "3.npz.damaged"]
@@ -190,7 +193,7 @@ def test_a_checkpoint_that_cannot_be_opened_is_not_called_damaged(
 @pytest.mark.parametrize(("step", "number", "end"), [(7, "SIGINT", KeyboardInterrupt), (26, "SIGTERM", SystemExit)])
 def test_a_signal_saves_and_ends_and_the_run_goes_on_bit_for_bit(
     step: int, number: str, end: Any, train: Train, whole: Run, monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
 
@@ -204,7 +207,7 @@ def test_a_signal_saves_and_ends_and_the_run_goes_on_bit_for_bit(
             train(chunk=1)
     told = f"the checkpoint of step {step} is saved; --resume goes on from there"
     assert (told in str(ended.value)) if end is KeyboardInterrupt else ended.value.code == 143
-    assert "ending, with a checkpoint" in caplog.text
+    assert "ending, with a checkpoint" in capsys.readouterr().err
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == handlers
     run = train()
     assert checkpoint.steps(run.checkpoints) == sorted({step, 20, 40})
@@ -390,11 +393,11 @@ def test_what_others_are_writing_is_left_alone(tmp_path: Path) -> None:
     assert not dead.exists()
 
 
-def test_steps_without_policies_are_not_evaluated(train: Train, caplog: pytest.LogCaptureFixture) -> None:
+def test_steps_without_policies_are_not_evaluated(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
     train(steps=20)
     run = train(steps=20, checkpoint_every=5, evaluate_during=1, workers=1)
     assert {row["step"] for row in run.evaluations()} == {20}
-    assert "failed" not in caplog.text
+    assert "failed" not in capsys.readouterr().err
 
 
 def test_nothing_keeps_the_first_shard(data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -539,7 +542,7 @@ def test_values_that_cannot_be_right_are_told() -> None:
     assert set(watch.doubts({**fine, "value/least": float("nan")})) == {"outside"}
 
 
-def test_warnings_are_kept_and_shown_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_warnings_are_kept_and_shown_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     odd = {"value/least": [0.0, -3.0], "value/greatest": [1.0, 1.0], "value/spread": [0.5, 0.5]}
     fields = ([0, 5], 0, 40, 10, "GTRL", False, 0.0)
     with Log(tmp_path, *fields) as log:
@@ -547,13 +550,13 @@ def test_warnings_are_kept_and_shown_once(tmp_path: Path, caplog: pytest.LogCapt
         for step in (10, 20):
             log.logged(step, odd, {})
     assert [(row["step"], row["seed"]) for row in rows_of(tmp_path / "warnings.jsonl")] == [(10, 5), (20, 5)]
-    assert caplog.messages == ["step 10, seed 5: values leave [0, 1]: they lie between -3 and 1."]
-    caplog.clear()
+    said = "gtrl: step 10, seed 5: values leave [0, 1]: they lie between -3 and 1.\n"
+    assert capsys.readouterr().err == said
     with Log(tmp_path, [0, 5], 10, 40, 10, "GTRL", False, 0.0) as log:  # goes on from step 10
         log.stepped(11)
         log.logged(20, odd, {})
     assert [row["step"] for row in rows_of(tmp_path / "warnings.jsonl")] == [10, 20]
-    assert caplog.messages == []
+    assert capsys.readouterr().err == ""
 
 
 def test_values_are_looked_at_as_they_are(whole: Run, data: Data) -> None:
@@ -687,24 +690,23 @@ def test_nobody_takes_back_what_another_process_added(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["eval.csv"]
 
 
-def test_evaluating_while_training(train: Train, evaluated: Run, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", "gtrl")
+def test_evaluating_while_training(train: Train, evaluated: Run, capsys: pytest.CaptureFixture[str]) -> None:
     run = train(evaluate_during=2, workers=1)
     assert (run.path / "eval.csv").read_bytes() == (evaluated.path / "eval.csv").read_bytes()
-    assert "step 20: success" in caplog.text
-    caplog.clear()
+    assert "step 20: success" in capsys.readouterr().err
     # What an interrupted run had not evaluated is evaluated when it goes on, and nothing else.
     kept = [row for row in run.evaluations() if row["step"] == 20]
     (run.path / "eval.csv").unlink()
     run.add_evaluations(kept)
     train(evaluate_during=2, workers=1)
     assert (run.path / "eval.csv").read_bytes() == (evaluated.path / "eval.csv").read_bytes()
-    assert "step 40: success" in caplog.text
-    assert "step 20: success" not in caplog.text
+    told = capsys.readouterr().err
+    assert "step 40: success" in told
+    assert "step 20: success" not in told
 
 
 def test_an_evaluation_that_fails_does_not_stop_training(
-    train: Train, whole: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    train: Train, whole: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*_: Any, **__: Any) -> Iterator[Any]:
         raise EpisodeError("stumbled")
@@ -712,7 +714,7 @@ def test_an_evaluation_that_fails_does_not_stop_training(
     monkeypatch.setattr(evaluation, "roll_out", fail)
     with pytest.raises(RunError, match="training is complete, but an evaluation failed: stumbled"):
         train(evaluate_during=2)
-    assert "the evaluation of step 20 failed; training goes on (stumbled)" in caplog.text
+    assert "the evaluation of step 20 failed; training goes on (stumbled)" in capsys.readouterr().err
     assert_same(train(), whole)
 
 

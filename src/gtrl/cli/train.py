@@ -59,8 +59,8 @@ def train_command(args: Sequence[str]) -> None:
     early = read_early(args)
     saved = saved_config(early.out) if early.resume and early.out else None
     defaults = defaults_for(method, early, saved)
-    flags, training, algorithm = parse_flags(defaults, args)
-    run = run_training(flags, training, algorithm)
+    flags, training, fields = parse_flags(defaults, args)
+    run = run_training(flags, training, type(defaults.algorithm), fields)
     console.say(f"trained: {run.path}")
     task = find_task(flags.task) if flags.task else None
     if task and task.environment:
@@ -125,8 +125,8 @@ def _restored(kind: Any, saved: dict[str, Any], run: Path) -> Any:
     return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in saved.items()})
 
 
-def parse_flags(defaults: Defaults, args: Sequence[str]) -> tuple[Flags, Any, Any]:
-    """What the command line says, on top of the defaults: the flags, the training and the method."""
+def parse_flags(defaults: Defaults, args: Sequence[str]) -> tuple[Flags, Any, dict[str, Any]]:
+    """What the command line says, on top of the defaults: the flags, the training and the method's fields."""
     kind, training_kind = type(defaults.algorithm), type(defaults.training)
     taken = [field.name for of in (Flags, training_kind) for field in dataclasses.fields(of)]
     shown = _with_prefixes(kind, taken)
@@ -141,7 +141,7 @@ def parse_flags(defaults: Defaults, args: Sequence[str]) -> tuple[Flags, Any, An
     prog = f"gtrl train {kind.name}"
     description = (kind.__doc__ or "").strip()
     chosen = parse(Train, args, prog, description, [*taken, *own], default=Train(**_fields_of(defaults.flags)))
-    return chosen, chosen.training, kind(**_fields_of(chosen.method))
+    return chosen, chosen.training, _fields_of(chosen.method)
 
 
 def _fields_of(instance: Any) -> dict[str, Any]:
@@ -163,7 +163,7 @@ def _with_prefixes(kind: type, taken: Iterable[str]) -> Any:
     return dataclasses.make_dataclass(kind.__name__, clashing, bases=(kind,), frozen=True, namespace=name)
 
 
-def run_training(flags: Flags, training: Any, algorithm: Any) -> Run:
+def run_training(flags: Flags, training: Any, kind: Any, fields: dict[str, Any]) -> Run:
     """Train as the flags say."""
     from gtrl.data.dataset import load_dataset
     from gtrl.training.train import train
@@ -174,8 +174,9 @@ def run_training(flags: Flags, training: Any, algorithm: Any) -> Run:
     path = data_path(flags.data, task)
     check_output_folder(flags.out or Path("runs"))
     return train(  # nothing here keeps the data: shards come and go
-        algorithm, load_dataset(path, task), out=flags.out, seeds=flags.seeds, training=training,
+        kind, load_dataset(path, task), out=flags.out, seeds=flags.seeds, training=training,
         callbacks=callbacks_for(flags), resume=flags.resume, accept_changes=flags.accept_changes, handle_signals=True,
+        **fields,
     )  # fmt: skip
 
 
