@@ -27,7 +27,7 @@ LONGEST = (
     "known_answers",
     "methods",
     "training",
-    "theory_told",
+    "theory_summary",
     "interruption",
     "demo",
 )

@@ -310,7 +310,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     import gtrl.data.sources.get
     import gtrl.demo
     import gtrl.report.dataset
-    import gtrl.theory.tell
+    import gtrl.theory.summary
 
     def work(*_: Any, **__: Any) -> None:
         raise AssertionError("the work has begun")
@@ -321,7 +321,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gtrl.data.sources.get, "get_dataset", work)
     monkeypatch.setattr(gtrl.demo, "demo", work)
     monkeypatch.setattr(gtrl.report.dataset, "examine", work)
-    monkeypatch.setattr(gtrl.theory.tell, "tell", work)
+    monkeypatch.setattr(gtrl.theory.summary, "print_summary", work)
 
 
 @pytest.mark.usefixtures("no_work")
@@ -524,6 +524,20 @@ def test_flags_become_callbacks(gtrl: Gtrl, trained: list[Any], mini_file: Path)
     assert wandb.options == {"project": "mazes", "mode": "offline"}
     assert full["handle_signals"] is True
     assert_one_sentence(gtrl(*train, "--eval-during", "--eval-episodes", 0), "--eval-episodes is 0")
+
+
+def test_a_run_of_a_plugin_is_resumed_by_its_config(
+    gtrl: Gtrl, own_module: str, trained: list[Any], bc_run: Path, tmp_path: Path
+) -> None:
+    config = json.loads((bc_run / "config.json").read_text())
+    config["algorithm"] |= {"name": "mine", "steps": 5, "batch_size": 0.125, "inner_steps": 6}
+    (tmp_path / "config.json").write_text(json.dumps(config | {"task": "my-task", "plugins": [own_module]}))
+    assert gtrl("train", "--resume", "--out", tmp_path, "--method.steps", 6)[0] == 0
+    ((args, named),) = trained
+    assert (args[0].name, args[1].task.name) == ("mine", "my-task")
+    assert (named["steps"], named["batch_size"], named["inner_steps"], named["hidden"]) == (6, 0.125, 6, (8,))
+    assert (named["training"].steps, named["training"].batch_size, named["seeds"]) == (20, 32, (0, 3))
+    assert (named["out"], named["resume"]) == (tmp_path, True)
 
 
 ENTRY_POINTS = """

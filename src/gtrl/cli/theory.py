@@ -13,6 +13,6 @@ def theory_command(*, out: Path | None = None, processes: int = 120, seed: int =
         processes: How many random processes the propositions are checked on, and as many deterministic ones.
         seed: Decides these processes.
     """
-    from gtrl.theory.tell import tell
+    from gtrl.theory.summary import print_summary
 
-    return 0 if tell(out and check_output_folder(out), processes, seed) else 1
+    return 0 if print_summary(out and check_output_folder(out), processes, seed) else 1

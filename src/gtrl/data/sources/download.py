@@ -1,7 +1,7 @@
 """Downloading a task's dataset: from OGBench's own host, then from a mirror.
 
-A file streams into `<name>.<host>.download` beside its final place. A broken transfer is resumed, at once or by the next
-command; the file is moved into place once it is complete, readable and what the task expects.
+A file streams into `<name>.<host>.download` beside its final place. A broken transfer is resumed, at once or by the
+next command; the file is moved into place once it is complete, readable and what the task expects.
 """
 
 import glob
