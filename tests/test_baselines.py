@@ -40,7 +40,6 @@ from gtrl.data.sampling import Batch
 from gtrl.errors import ConfigError
 from gtrl.io import mlp
 from gtrl.nn.networks import ENSEMBLE, Quasimetric, interval_union
-from gtrl.training.loop import draw
 
 BOTH = [(e, r) for e in range(ENSEMBLE) for r in range(ROWS)]  # members and rows
 Reference = tuple[dict[str, Any], dict[str, Any]]  # every number that is logged; branches that inputs have to reach
@@ -563,7 +562,8 @@ def test_countdown_of_a_chain():
 def test_one_of_n_steps_is_one_step(states):
     """On batches as they are drawn, with and without states that come back."""
     identity = None if states is None else np.random.default_rng(0).integers(0, states, sum(LENGTHS))
-    sample = jax.jit(draw, static_argnums=(0, 3), compiler_options={"xla_backend_optimization_level": 0})
+    options = {"xla_backend_optimization_level": 0}
+    sample = jax.jit(Algorithm.sample, static_argnums=(0, 3), compiler_options=options)
     batch = sample(make("td", gamma=GAMMA, value_goals=MIXED), KEY, numbered(identity=identity), 500)
     q = jnp.asarray(np.random.default_rng(1).random((ENSEMBLE, 500)), jnp.float32)
     target = o.n_step(q, batch, GAMMA)

@@ -33,7 +33,9 @@ from gtrl.runs.run import Run
 from gtrl.tasks import ogbench_task
 from gtrl.theory.maze import Grid, grid_of, point_maze_values
 from gtrl.training import loop
-from gtrl.training.train import save_policies, train
+from gtrl.training.config import Training
+from gtrl.training.session import Session
+from gtrl.training.train import train
 from gtrl.workers import spread
 
 MINI = "pointmaze-mini-navigate"
@@ -236,8 +238,8 @@ def test_saved_flows_are_the_networks_of_each_seed(tmp_path: Path) -> None:
     algorithm, spec = make("fbc", hidden=(16,), flow_steps=4), Spec(observation_dim=5, action_dim=3, goal_dim=2)
     nets = jax.jit(jax.vmap(lambda key: algorithm.init(key, spec)))(loop.seed_keys([0, 3]))
     nets = jax.tree.map(lambda leaf: 3 * leaf, nets)
-    state = loop.State(nets, None, None, jax.numpy.zeros(2), {})
-    save_policies(Run(tmp_path), algorithm, None, spec, [0, 3], 10, state)
+    state = loop.State(nets, None, None, jax.numpy.zeros(2), {}, jax.numpy.ones(2, jax.numpy.uint32))
+    Session(Run(tmp_path), algorithm, Training(steps=10), None, spec, [0, 3])._save_policies(10, state)
     found = []
     for index, seed in enumerate((0, 3)):
         policy = load_policy(Run(tmp_path).policy_path(seed, 10))

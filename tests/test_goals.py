@@ -16,7 +16,6 @@ from gtrl.algorithms import make
 from gtrl.data.dataset import Dataset, make_dataset
 from gtrl.data.sampling import Batch, sample_batch, sample_goals
 from gtrl.tasks import Goals
-from gtrl.training import loop
 
 LENGTHS = (2, 40, 3, 17, 5, 9)
 DRAWS = 200_000  # for a distribution

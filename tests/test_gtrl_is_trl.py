@@ -14,7 +14,6 @@ from gtrl.algorithms.trl import TRL
 from gtrl.data.dataset import Dataset, make_dataset
 from gtrl.data.sampling import Batch
 from gtrl.nn.networks import ActorCritic, Critic
-from gtrl.training.loop import draw
 
 GAMMA = 0.9
 TAKEN_BACK: dict[str, Any] = {
@@ -58,12 +57,14 @@ def loss_and_gradient(method: GTRL | TRL, nets: ActorCritic, target: Critic, bat
 @pytest.mark.parametrize("fields", [{}, {"rho_reads": "target"}, {"actor_reads": "value", "distill": False}], ids=str)
 def test_same_loss_and_gradient(lambda_, fields, monkeypatch):
     """Equal to the bit, once a matrix product does not depend on how many queries travel in it (GTRL has one more)."""
-    monkeypatch.setattr(Critic, "many", lambda self, *queries: [self(*query) for query in queries])
+    alone = lambda *passes: [network and network(*inputs) for network, *inputs in passes]  # noqa: E731
+    for name in ("gtrl", "trl"):
+        monkeypatch.setattr(f"gtrl.algorithms.{name}.fused", alone)
     gtrl, trl = pair(lambda_=lambda_, **fields)
     for seed in range(3):
         data = random_dataset(seed, oracle=trl.distill)
         nets, target = random_networks(trl, seed, data)
-        batch = draw(trl, jax.random.key(seed), data, ROWS)
+        batch = trl.sample(jax.random.key(seed), data, ROWS)
         assert batch.decomposable.all()
         ours, theirs = (loss_and_gradient(method, nets, target, batch) for method in (gtrl, trl))
         jax.tree.map(np.testing.assert_array_equal, ours, theirs)
@@ -78,7 +79,7 @@ def test_same_compiled():
     for seed in range(5):
         data = random_dataset(seed)
         nets, target = random_networks(trl, seed, data)
-        batch = draw(trl, jax.random.key(seed), data, ROWS)
+        batch = trl.sample(jax.random.key(seed), data, ROWS)
         ours, theirs = (compiled(method, nets, target, batch) for method in (gtrl, trl))
         jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-6, atol=1e-7), ours, theirs)
 
@@ -86,7 +87,7 @@ def test_same_compiled():
 def test_same_draw():
     gtrl, trl = pair()
     data = random_dataset(0)
-    ours, theirs = (draw(method, KEY, data, ROWS) for method in (gtrl, trl))
+    ours, theirs = (method.sample(KEY, data, ROWS) for method in (gtrl, trl))
     jax.tree.map(np.testing.assert_array_equal, ours, theirs)
 
 
@@ -97,7 +98,7 @@ def test_each_change_matters(change):
     data = random_dataset(0)
     nets, target = random_networks(trl, 0, data)
     # Random goals too: without rows where m = 0 their expectile is idle.
-    batch = draw(GTRL(gamma=GAMMA), KEY, data, ROWS)
+    batch = GTRL(gamma=GAMMA).sample(KEY, data, ROWS)
     assert not batch.decomposable.all()
     before, after = (method.loss(nets, target, batch, KEY)[0] for method in (gtrl, replace(gtrl, **change)))
     assert abs(before - after) > 1e-4

@@ -30,8 +30,8 @@ from gtrl.errors import ConfigError, DataError, RunError
 from gtrl.io.npz import join_npz
 from gtrl.runs import checkpoints as checkpoint
 from gtrl.tasks import ogbench_task
-from gtrl.training import config, loop, monitor
-from gtrl.training.log import Log
+from gtrl.training import config, driver, loop, monitor
+from gtrl.training.callbacks import Callback
 
 MINI = "pointmaze-mini-navigate"
 ROWS = 201  # of an episode
@@ -335,8 +335,11 @@ def test_training_takes_the_shards_in_turn(run: gtrl.Run, sharded: Path) -> None
 
 
 @pytest.mark.parametrize("chunk", [1, 3])
-def test_chunks_change_nothing(chunk: int, run: gtrl.Run, sharded: Path, tmp_path: Path) -> None:
-    assert_same_run(gtrl.train("bc", load_dataset(sharded, MINI), out=tmp_path / "run", chunk=chunk, **HOW), run)
+def test_chunks_change_nothing(
+    chunk: int, run: gtrl.Run, sharded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "FIXED_CHUNK_STEPS", chunk)
+    assert_same_run(gtrl.train("bc", load_dataset(sharded, MINI), out=tmp_path / "run", **HOW), run)
 
 
 def test_a_resumed_run_equals_one_that_never_stopped(
@@ -344,15 +347,16 @@ def test_a_resumed_run_equals_one_that_never_stopped(
 ) -> None:
     """Stopped at step 17; goes on from the checkpoint at 14, the last step but one on the third shard."""
 
-    def stop(_: Log, step: int) -> None:
-        if step == 17:
-            raise KeyboardInterrupt
+    class Stopping(Callback):
+        def on_step(self, step: int) -> None:
+            if step == 17:
+                raise KeyboardInterrupt
 
     data, out = load_dataset(sharded, MINI), tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(Log, "stepped", stop)
+        patch.setattr(driver, "FIXED_CHUNK_STEPS", 1)
         with pytest.raises(KeyboardInterrupt):
-            gtrl.train("bc", data, out=out, checkpoint_every=7, chunk=1, **HOW)
+            gtrl.train("bc", data, out=out, checkpoint_every=7, callbacks=[Stopping()], **HOW)
     assert checkpoint.steps(out / "checkpoints") == [7, 14]
     with pytest.raises(RunError, match=r"training\.shard_steps was 5 and is 6 now"):
         gtrl.train("bc", data, out=out, resume=True, **{**HOW, "shard_steps": 6})

@@ -25,20 +25,22 @@ import gtrl
 from gtrl import workers
 from gtrl.algorithms import make
 from gtrl.data.dataset import Data, load_dataset
-from gtrl.errors import ConfigError, EpisodeError, RunError, WorkerError
+from gtrl.errors import ConfigError, EpisodeError, Interrupted, RunError, WorkerError
 from gtrl.evaluation import evaluate as evaluation
 from gtrl.evaluation import rollout
-from gtrl.evaluation.during import EvaluationDuring
+from gtrl.evaluation.during import EvaluateDuring
 from gtrl.evaluation.evaluate import evaluate
 from gtrl.io import npz
 from gtrl.io.atomic import remove_partial, whole_or_not
+from gtrl.io.jsonl import read_rows
 from gtrl.io.locks import in_turn, locked
 from gtrl.runs import checkpoints as checkpoint
 from gtrl.runs.run import Run
+from gtrl.tasks import find_task
 from gtrl.training import compilation as programs
-from gtrl.training import config, loop, watch
-from gtrl.training import train as training_run
-from gtrl.training.log import Log, rows_of
+from gtrl.training import config, driver, loop, watch
+from gtrl.training import resume as resuming
+from gtrl.training.callbacks import Callback, MetricsFile
 from gtrl.training.signals import Stop
 from gtrl.workers import spread
 
@@ -64,8 +66,10 @@ def whole(data: Data, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture
 def train(data: Data, tmp_path: Path) -> Train:
-    def train(**how: Any) -> Run:
-        return gtrl.train("gtrl", data, **{"out": tmp_path / "run", "resume": True, **HOW, **how})
+    def train(chunk: int | None = None, **how: Any) -> Run:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(driver, "FIXED_CHUNK_STEPS", chunk)
+            return gtrl.train("gtrl", data, **{"out": tmp_path / "run", "resume": True, **HOW, **how})
 
     return train
 
@@ -85,16 +89,15 @@ def assert_same(run: Run, whole: Run) -> None:
     assert not [*run.path.rglob("*.partial"), *run.path.glob("lock")]
 
 
-def at_step(monkeypatch: pytest.MonkeyPatch, step: int, act: Callable[[], Any]) -> None:
+class At(Callback):
     """Something happens when a run has come so far."""
-    stepped = Log.stepped
 
-    def happening(log: Log, now: int) -> None:
-        stepped(log, now)
-        if now == step:
-            act()
+    def __init__(self, step: int, act: Callable[[], Any]) -> None:
+        self.step, self.act = step, act
 
-    monkeypatch.setattr(Log, "stepped", happening)
+    def on_step(self, step: int) -> None:
+        if step == self.step:
+            self.act()
 
 
 # --- checkpoints ---
@@ -190,24 +193,21 @@ def test_a_checkpoint_that_cannot_be_opened_is_not_called_damaged(
 # --- resuming ---
 
 
-@pytest.mark.parametrize(("step", "number", "end"), [(7, "SIGINT", KeyboardInterrupt), (26, "SIGTERM", SystemExit)])
+@pytest.mark.parametrize(("step", "number"), [(7, "SIGINT"), (26, "SIGTERM")])
 def test_a_signal_saves_and_ends_and_the_run_goes_on_bit_for_bit(
-    step: int, number: str, end: Any, train: Train, whole: Run, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    step: int, number: str, train: Train, whole: Run, caplog: pytest.LogCaptureFixture
+) -> None:
     handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
 
     def arrive() -> None:
         signal.raise_signal(signal.Signals[number])
         time.sleep(0.2)  # for the thread that listens
 
-    with monkeypatch.context() as patch:
-        at_step(patch, step, arrive)
-        with pytest.raises(end) as ended:
-            train(chunk=1)
-    told = f"the checkpoint of step {step} is saved; --resume goes on from there"
-    assert (told in str(ended.value)) if end is KeyboardInterrupt else ended.value.code == 143
-    assert "ending, with a checkpoint" in capsys.readouterr().err
+    with pytest.raises(Interrupted) as ended:
+        train(chunk=1, callbacks=[At(step, arrive)], handle_signals=True)
+    assert f"the checkpoint of step {step} is saved; --resume goes on from there" in str(ended.value)
+    assert ended.value.signal == signal.Signals[number]
+    assert "stopping, with a checkpoint" in caplog.text
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == handlers
     run = train()
     assert checkpoint.steps(run.checkpoints) == sorted({step, 20, 40})
@@ -219,7 +219,7 @@ def test_a_second_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:
     program = """
 import ctypes, os, signal, threading, time
 from gtrl.training.signals import Stop
-with Stop(print):
+with Stop():
     def press():
         for _ in range(2):
             time.sleep(0.3)
@@ -237,7 +237,7 @@ def test_signals_are_left_alone_outside_the_main_thread() -> None:
     seen = []
 
     def enter() -> None:
-        with Stop(print) as stop:
+        with Stop() as stop:
             seen.append((stop.asked, signal.getsignal(signal.SIGINT)))
 
     thread = threading.Thread(target=enter)
@@ -341,8 +341,8 @@ def test_changes_are_told_and_refused_or_recorded(train: Train, whole: Run, tmp_
 
 def test_another_version_is_a_change(train: Train, whole: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(whole.path, tmp_path / "run")
-    monkeypatch.setattr(training_run, "__version__", "99")
-    monkeypatch.setattr(training_run.importlib.metadata, "version", lambda _: "98")
+    monkeypatch.setattr(resuming, "__version__", "99")
+    monkeypatch.setattr(resuming.importlib.metadata, "version", lambda _: "98")
     with pytest.raises(RunError, match=r'gtrl was "0.*" and is "99" now, versions.jax was .* is "98" now'):
         train()
 
@@ -361,7 +361,7 @@ def test_a_copy_without_checkpoints_is_not_begun_again(train: Train, whole: Run,
     run = Run(shutil.copytree(whole.path, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints")))
     log = (run.path / "metrics.jsonl").read_bytes()
     for how in ({}, {"accept_changes": True, "alpha": 0.7}):
-        with pytest.raises(RunError, match="has policies but no checkpoint to go on from"):
+        with pytest.raises(RunError, match="has policies but no checkpoint to resume from"):
             train(**how)
     assert (run.path / "metrics.jsonl").read_bytes() == log
     assert run.policy_steps == [20, 40]
@@ -393,11 +393,11 @@ def test_what_others_are_writing_is_left_alone(tmp_path: Path) -> None:
     assert not dead.exists()
 
 
-def test_steps_without_policies_are_not_evaluated(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
+def test_steps_without_policies_are_not_evaluated(train: Train, caplog: pytest.LogCaptureFixture) -> None:
     train(steps=20)
-    run = train(steps=20, checkpoint_every=5, evaluate_during=1, workers=1)
+    run = train(steps=20, checkpoint_every=5, callbacks=[EvaluateDuring(1, workers=1)])
     assert {row["step"] for row in run.evaluations()} == {20}
-    assert "failed" not in capsys.readouterr().err
+    assert "failed" not in caplog.text
 
 
 def test_nothing_keeps_the_first_shard(data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -415,7 +415,7 @@ def test_nothing_keeps_the_first_shard(data: Data, tmp_path: Path, monkeypatch: 
     arrays = jax.tree.map(jnp.copy, data.train)
     given = [Data(arrays, task=data.task)]
     del arrays
-    monkeypatch.setattr(loop, "fit", fit)
+    monkeypatch.setattr(driver, "fit", fit)
     # Spelt out: a call with ** holds on to its arguments.
     gtrl.train("bc", given.pop(), out=tmp_path / "run", steps=4, batch_size=16, hidden=(8,), seeds=[0], show=False)
     assert kept == [True, True]
@@ -424,7 +424,7 @@ def test_nothing_keeps_the_first_shard(data: Data, tmp_path: Path, monkeypatch: 
 def test_a_torn_log_is_told(train: Train, whole: Run, tmp_path: Path) -> None:
     shutil.copytree(whole.path, tmp_path / "run")
     (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 10}\n{"st\n')
-    with pytest.raises(RunError, match=r"metrics.jsonl holds a line that is no JSON"):
+    with pytest.raises(RunError, match=r"metrics.jsonl holds a line that is not JSON"):
         train(steps=50)
 
 
@@ -439,7 +439,7 @@ import json, sys
 from pathlib import Path
 import gtrl
 from gtrl.training import compilation as programs
-programs.backend, programs.WORTH_KEEPING = lambda: "gpu", 0.0
+programs.backend, programs.MIN_COMPILE_SECONDS = lambda: "gpu", 0.0
 data, out, steps = gtrl.load_dataset(sys.argv[1], sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])
 how = {"hidden": (8,), "batch_size": 16, "seeds": [0], "log_every": 10, "show": False}
 gtrl.train("bc", data, out=out, steps=steps, resume=True, **how)
@@ -486,6 +486,8 @@ def test_the_kind_of_a_run_is_what_decides_its_programs(whole: Run) -> None:
 class SimpleState(NamedTuple):
     nets: Any
     sums: Any
+    target: Any = None
+    optimizer: Any = None
 
 
 def test_the_step_is_found_at_which_a_number_was_none() -> None:
@@ -497,11 +499,11 @@ def test_the_step_is_found_at_which_a_number_was_none() -> None:
         sums = [{"loss": jnp.full((1,), float(count))}, {"loss": jnp.where(count >= 7, jnp.inf, jnp.ones((1,)))}]
         return [SimpleState(nets={"critic": jnp.ones((1, 2))}, sums=each) for each in sums]
 
-    error = watch.unsound(100, 50, advance)
+    error = watch.locate_non_finite(100, 50, advance)
     assert error.step == 107
     assert list(error.seeds) == [1]
     assert error.seeds[1]["metrics_not_finite"] == ["loss"]
-    assert error.told([3, 4]) == "loss of seed 4 was no finite number at step 107"
+    assert error.message([3, 4]) == "loss of seed 4 was not finite at step 107"
     assert len(asked) <= 8
 
 
@@ -517,7 +519,7 @@ def test_training_stops_where_a_number_is_none(chunk: int, train: Train, data: D
         states = loop.advance(algorithm, update, states, keys, data.train, 1)
         first += 1
     assert 1 < first < 40
-    with pytest.raises(RunError, match=rf"was no finite number at step {first}, so training stopped; .*stopped.json"):
+    with pytest.raises(RunError, match=rf"was not finite at step {first}, so training stopped; .*stopped.json"):
         train(learning_rate=rate, chunk=chunk, log_every=1, checkpoints=(1,), checkpoint_every=1)
     report = json.loads((tmp_path / "run" / "stopped.json").read_text())
     assert report["step"] == first
@@ -542,21 +544,26 @@ def test_values_that_cannot_be_right_are_told() -> None:
     assert set(watch.doubts({**fine, "value/least": float("nan")})) == {"outside"}
 
 
-def test_warnings_are_kept_and_shown_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    odd = {"value/least": [0.0, -3.0], "value/greatest": [1.0, 1.0], "value/spread": [0.5, 0.5]}
-    fields = ([0, 5], 0, 40, 10, "GTRL", False, 0.0)
-    with Log(tmp_path, *fields) as log:
-        log.stepped(1)
-        for step in (10, 20):
-            log.logged(step, odd, {})
-    assert [(row["step"], row["seed"]) for row in rows_of(tmp_path / "warnings.jsonl")] == [(10, 5), (20, 5)]
-    said = "gtrl: step 10, seed 5: values leave [0, 1]: they lie between -3 and 1.\n"
-    assert capsys.readouterr().err == said
-    with Log(tmp_path, [0, 5], 10, 40, 10, "GTRL", False, 0.0) as log:  # goes on from step 10
-        log.stepped(11)
-        log.logged(20, odd, {})
-    assert [row["step"] for row in rows_of(tmp_path / "warnings.jsonl")] == [10, 20]
-    assert capsys.readouterr().err == ""
+def test_warnings_are_kept_and_shown_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def logged(start: int, *steps: int) -> None:
+        session: Any = SimpleNamespace(run=Run(tmp_path), was_logged=lambda step: step <= start)
+        file = MetricsFile()
+        file.on_start(session)
+        for step in steps:
+            rows = [
+                {"step": step, "seed": seed, "value/least": least, "value/greatest": 1.0, "value/spread": 0.5}
+                for seed, least in ((0, 0.0), (5, -3.0))
+            ]
+            file.on_log(step, rows)
+        file.on_end(None)
+
+    logged(0, 10, 20)
+    assert [(row["step"], row["seed"]) for row in read_rows(tmp_path / "warnings.jsonl")] == [(10, 5), (20, 5)]
+    assert caplog.messages == ["step 10, seed 5: values leave [0, 1]: they lie between -3 and 1."]
+    logged(10, 20)  # resumed from step 10
+    assert [row["step"] for row in read_rows(tmp_path / "warnings.jsonl")] == [10, 20]
+    assert [row["step"] for row in read_rows(tmp_path / "metrics.jsonl")] == [10, 10, 20, 20]
+    assert len(caplog.messages) == 1
 
 
 def test_values_are_looked_at_as_they_are(whole: Run, data: Data) -> None:
@@ -690,31 +697,46 @@ def test_nobody_takes_back_what_another_process_added(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["eval.csv"]
 
 
-def test_evaluating_while_training(train: Train, evaluated: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    run = train(evaluate_during=2, workers=1)
+class Seen(Callback):
+    """What a run reported."""
+
+    def __init__(self) -> None:
+        self.checkpoints: list[tuple[int, bool]] = []
+        self.evaluations: list[tuple[int, int]] = []
+
+    def on_checkpoint(self, step: int, policies: bool) -> None:
+        self.checkpoints.append((step, policies))
+
+    def on_evaluation(self, step: int, rows: list[dict[str, Any]]) -> None:
+        self.evaluations.append((step, len(rows)))
+
+
+def test_evaluating_while_training(train: Train, evaluated: Run) -> None:
+    seen = Seen()
+    run = train(callbacks=[EvaluateDuring(2, workers=1), seen])
     assert (run.path / "eval.csv").read_bytes() == (evaluated.path / "eval.csv").read_bytes()
-    assert "step 20: success" in capsys.readouterr().err
+    assert seen.checkpoints == [(20, True), (40, True)]
+    assert seen.evaluations == [(20, 10), (40, 10)]
     # What an interrupted run had not evaluated is evaluated when it goes on, and nothing else.
     kept = [row for row in run.evaluations() if row["step"] == 20]
     (run.path / "eval.csv").unlink()
     run.add_evaluations(kept)
-    train(evaluate_during=2, workers=1)
+    seen = Seen()
+    train(callbacks=[EvaluateDuring(2, workers=1), seen])
     assert (run.path / "eval.csv").read_bytes() == (evaluated.path / "eval.csv").read_bytes()
-    told = capsys.readouterr().err
-    assert "step 40: success" in told
-    assert "step 20: success" not in told
+    assert seen.evaluations == [(40, 10)]
 
 
 def test_an_evaluation_that_fails_does_not_stop_training(
-    train: Train, whole: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    train: Train, whole: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: Any, **__: Any) -> Iterator[Any]:
         raise EpisodeError("stumbled")
 
     monkeypatch.setattr(evaluation, "roll_out", fail)
     with pytest.raises(RunError, match="training is complete, but an evaluation failed: stumbled"):
-        train(evaluate_during=2)
-    assert "the evaluation of step 20 failed; training goes on (stumbled)" in capsys.readouterr().err
+        train(callbacks=[EvaluateDuring(2)])
+    assert "the evaluation of step 20 failed; training goes on (stumbled)" in caplog.text
     assert_same(train(), whole)
 
 
@@ -722,10 +744,14 @@ def test_an_evaluation_ends_with_its_run(whole: Run, tmp_path: Path, monkeypatch
     run = Run(shutil.copytree(whole.path, tmp_path / "run"))
     monkeypatch.setattr(rollout, "_run_job", lambda _: time.sleep(600))
     began = time.monotonic()
-    with EvaluationDuring(run, 2, 1) as during:
-        during.add([20])
-        time.sleep(0.5)
-        assert not during.finish(SimpleNamespace(asked=signal.SIGTERM))  # pyright: ignore[reportArgumentType]
+    during = EvaluateDuring(2, workers=1)
+    training = config.Training(steps=40, checkpoints=(20,))
+    session: Any = SimpleNamespace(
+        run=run, task=find_task(MINI), seeds=[0, 5], training=training, start=20, stopping=True, stopped_at=None
+    )
+    during.on_start(session)
+    time.sleep(0.5)
+    during.on_end(None)  # a signal asked to stop
     assert time.monotonic() - began < 60
     assert run.evaluations() == []
 

@@ -57,7 +57,7 @@ def test_chunk_length_changes_nothing_not_even_the_logs():
     logs: dict[int, list] = {1: [], 7: [], 50: []}
     finals = []
     for chunk, log in logs.items():
-        keep = lambda step, metrics, _, __, log=log: log.append((step, jax.device_get(metrics)))  # noqa: E731
+        keep = lambda step, states, _, log=log: log.append((step, jax.device_get(states.means())))  # noqa: E731
         finals.append(trained(method("gtrl"), [0, 1], chunk=chunk, on_log=keep))
     for other in finals[1:]:
         jax.tree.map(np.testing.assert_array_equal, finals[0], other)
@@ -70,8 +70,8 @@ def test_logged_metrics_are_means_over_the_steps_since_the_last_log():
     """Against single steps, each logged by itself."""
     single, spans = [], []
     every = dataclasses.replace(TRAINING, log_every=1)
-    trained(method("trl"), [0], every, on_log=lambda _, metrics, *__: single.append(float(metrics["loss"][0])))
-    trained(method("trl"), [0], on_log=lambda _, metrics, *__: spans.append(float(metrics["loss"][0])))
+    trained(method("trl"), [0], every, on_log=lambda _, states, __: single.append(float(states.means()["loss"][0])))
+    trained(method("trl"), [0], on_log=lambda _, states, __: spans.append(float(states.means()["loss"][0])))
     expected = [np.mean(single[0:20]), np.mean(single[20:40]), np.mean(single[40:50])]
     np.testing.assert_allclose(spans, expected, rtol=1e-5)
 
@@ -109,7 +109,8 @@ def test_bfloat16_follows_float32(name: str):
     for precision in ("float32", "bfloat16"):
         log: list[float] = []
         training = dataclasses.replace(TRAINING, precision=precision)
-        final = trained(method(name), [0], training, on_log=lambda _, m, *__, log=log: log.append(float(m["loss"][0])))
+        keep = lambda _, states, __, log=log: log.append(float(states.means()["loss"][0]))  # noqa: E731
+        final = trained(method(name), [0], training, on_log=keep)
         assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(final.nets))
         losses[precision] = log
     np.testing.assert_allclose(losses["bfloat16"], losses["float32"], rtol=0.05)

@@ -23,11 +23,14 @@ if TYPE_CHECKING:
     from gtrl.data.sampling import Batch, sample_batch
     from gtrl.data.sources.get import get_dataset
     from gtrl.errors import GtrlError
+    from gtrl.evaluation.during import EvaluateDuring
     from gtrl.evaluation.evaluate import evaluate
     from gtrl.nn.fused import fused
+    from gtrl.registry import register
     from gtrl.runs.policy import Policy, load_policy
     from gtrl.runs.run import Run
     from gtrl.tasks import TASKS, Task, find_task
+    from gtrl.training.callbacks import Callback, WandB
     from gtrl.training.config import Training
     from gtrl.training.train import train
 
@@ -43,19 +46,22 @@ _HOME = {
     "data.sources.get": ["get_dataset"],
     "errors": ["GtrlError"],
     "evaluation.evaluate": ["evaluate"],
+    "evaluation.during": ["EvaluateDuring"],
     "nn.fused": ["fused"],
+    "registry": ["register"],
     "runs.policy": ["Policy", "load_policy"],
     "runs.run": ["Run"],
     "tasks": ["TASKS", "Task", "find_task"],
+    "training.callbacks": ["Callback", "WandB"],
     "training.config": ["Training"],
     "training.train": ["train"],
 }
 _MODULE_OF = {name: f"gtrl.{module}" for module, names in _HOME.items() for name in names}
 
 __all__ = [
-    "TASKS", "Algorithm", "Batch", "Data", "Dataset", "Experts", "GtrlError", "Policy", "Run", "Spec", "Task",
-    "Training", "check_file", "collect", "evaluate", "find_task", "fused", "get_dataset", "load_dataset",
-    "load_policy", "make", "make_dataset", "sample_batch", "train",
+    "TASKS", "Algorithm", "Batch", "Callback", "Data", "Dataset", "EvaluateDuring", "Experts", "GtrlError", "Policy",
+    "Run", "Spec", "Task", "Training", "WandB", "check_file", "collect", "evaluate", "find_task", "fused",
+    "get_dataset", "load_dataset", "load_policy", "make", "make_dataset", "register", "sample_batch", "train",
 ]  # fmt: skip
 
 

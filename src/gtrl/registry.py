@@ -6,6 +6,7 @@ a module and takes what it calls so. A module that holds such things is a plugin
 
 import importlib
 import importlib.metadata
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any, Generic, TypeVar
@@ -75,6 +76,15 @@ class Registry(Generic[Thing]):
         if not self.fits(thing):
             raise ConfigError(f"{reference} is not a {self.kind}.")
         self.add(thing, module)
+
+
+def register(thing: Thing) -> Thing:
+    """Make a method, a task, a callback or a kind of policy known by its `name`; also as a decorator of a class."""
+    module = thing.__module__ if isinstance(thing, type) else sys._getframe(1).f_globals.get("__name__", "")
+    for registry in _registries:
+        if registry.fits(thing):
+            return registry.add(thing, module)
+    raise ConfigError(f"{thing!r} is neither a method, a task, a callback nor a policy with a name of its own.")
 
 
 def load_plugin(module: str) -> ModuleType:

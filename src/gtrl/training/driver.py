@@ -41,9 +41,9 @@ def fit(
     keys: Array,
     rotation: Rotation,
     *,
-    on_step: Callable[[int], bool] = lambda _: False,
+    on_step: Callable[[int], bool | None] = lambda _: False,
     on_log: Callable[[int, State, Data], None] = lambda *_: None,
-    on_checkpoint: Callable[[int, State], bool] = lambda *_: False,
+    on_checkpoint: Callable[[int, State], bool | None] = lambda *_: False,
     chunk: int | None = None,
 ) -> State:
     """Train from where `states` stand to the last step, calling back on the way.

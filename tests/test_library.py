@@ -1,0 +1,331 @@
+"""`gtrl.train` as a library function: arguments, callbacks, own optimisers and samplers, and what it leaves alone."""
+
+import errno
+import json
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+import gtrl
+from gtrl.algorithms.bc import BC
+from gtrl.algorithms.gtrl import GTRL
+from gtrl.data.dataset import Data, Dataset, load_dataset
+from gtrl.data.sampling import Batch
+from gtrl.errors import ConfigError, RunError
+from gtrl.runs import checkpoints
+from gtrl.training import driver
+from gtrl.training import train as training_module
+from gtrl.training.callbacks import Callback, WandB
+from gtrl.training.config import Training
+from gtrl.training.session import Session
+
+MINI = "pointmaze-mini-navigate"
+HOW: dict[str, Any] = {"steps": 20, "batch_size": 16, "hidden": (8,), "log_every": 10, "seeds": [0, 5], "show": False}
+
+
+@pytest.fixture(scope="module")
+def data(mini_file: Path) -> Data:
+    return load_dataset(mini_file, MINI)
+
+
+def losses(run: gtrl.Run) -> list[float]:
+    return [row["loss"] for row in run.metrics()]
+
+
+# --- arguments ---
+
+
+def test_a_path_a_dataset_and_data_are_the_same(data: Data, mini_file: Path, tmp_path: Path) -> None:
+    given = {"path": str(mini_file), "dataset": data.train, "data": data}
+    runs = [
+        gtrl.train("bc", what, task=None if name == "data" else MINI, out=tmp_path / name, **HOW)
+        for name, what in given.items()
+    ]
+    assert losses(runs[0]) == losses(runs[1]) == losses(runs[2])
+    assert [run.config["task"] for run in runs] == [MINI] * 3
+
+
+def test_one_seed(data: Data, tmp_path: Path) -> None:
+    run = gtrl.train("bc", data, out=tmp_path / "run", **{**HOW, "seeds": 0})
+    assert run.seeds == [0]
+    with pytest.raises(ConfigError, match="different numbers"):
+        gtrl.train("bc", data, out=tmp_path / "other", **{**HOW, "seeds": []})
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"hidden": 64}, r"hidden is 64 and must be .* such as \(64, 64\)"),
+        ({"stepz": 5}, r"no field 'stepz': BC has .*hidden.*; training has .*batch_size.*\bsteps\b"),
+        ({"gamma": 1 - 1e-9}, "gamma is .* lie between 0 and 1, also in float32"),
+        ({"batch_size": 0}, "batch_size is 0 and must be a whole number from 1 up"),
+    ],
+)
+def test_bad_arguments(fields: dict[str, Any], message: str, data: Data, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=message):
+        gtrl.train("bc", data, out=tmp_path / "run", **{**HOW, **fields})
+    assert not (tmp_path / "run").exists()
+
+
+@dataclass(frozen=True)
+class Clashing(BC):
+    """Has a field that training has too."""
+
+    name: ClassVar = "clashing"
+    title: ClassVar = "Clashing"
+
+    steps: int = 7
+
+
+def test_a_field_that_training_has_too(data: Data, tmp_path: Path) -> None:
+    how = {name: value for name, value in HOW.items() if name != "steps"}
+    with pytest.raises(
+        ConfigError, match=r"'steps' is a field of Clashing and of Training: give one as Clashing\(steps"
+    ):
+        gtrl.train(Clashing, data, out=tmp_path / "run", steps=20, **how)
+    training = Training(steps=20, batch_size=16, log_every=10)
+    run = gtrl.train(Clashing, data, out=tmp_path / "run", training=training, seeds=0, show=False, hidden=(8,), steps=3)
+    assert (run.config["algorithm"]["steps"], run.config["training"]["steps"]) == (3, 20)
+    run = gtrl.train(
+        Clashing(hidden=(8,), steps=2), data, out=tmp_path / "object", training=training, seeds=0, show=False
+    )
+    assert run.config["algorithm"]["steps"] == 2
+
+
+def test_an_object_is_taken_as_it_is_with_a_warning(
+    data: Data, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    how = {name: value for name, value in HOW.items() if name != "hidden"}
+    run = gtrl.train(GTRL(hidden=(8,)), data, out=tmp_path / "object", **how)
+    assert run.config["algorithm"]["gamma"] == 0.99  # the class's, where the task has 0.995
+    assert "GTRL differs from its defaults for pointmaze-mini-navigate: gamma is 0.99, not 0.995" in caplog.text
+    assert f"gtrl.make('gtrl', '{MINI}') has the task's" in caplog.text
+    caplog.clear()
+    run = gtrl.train(gtrl.make("gtrl", MINI, hidden=(8,)), data, out=tmp_path / "made", **how)
+    assert run.config["algorithm"]["gamma"] == 0.995
+    assert not caplog.messages
+
+
+# --- the run directory ---
+
+
+def test_runs_that_begin_in_the_same_second(tmp_path: Path) -> None:
+    paths = [training_module.new_directory(tmp_path / "runs") for _ in range(3)]
+    assert len(set(paths)) == 3
+    assert all(path.is_dir() for path in paths)
+
+
+def test_out_is_a_file(data: Data, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for out in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(RunError, match=r"cannot be written \(.*\); choose another --out"):
+            gtrl.train("bc", data, out=out, **HOW)
+
+
+def test_a_read_only_disk(data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(RunError, match=r"run cannot be written \(Read-only file system\); choose another --out"):
+        gtrl.train("bc", data, out=tmp_path / "run", **HOW)
+
+
+def test_memory_that_does_not_suffice_leaves_the_directory_free(data: Data, tmp_path: Path) -> None:
+    """Twenty terabytes for a batch."""
+    with pytest.raises(RunError, match=r"not enough memory for this training .* smaller batch_size"):
+        gtrl.train("bc", data, out=tmp_path / "run", **{**HOW, "batch_size": 2**30, "hidden": (4096,)})
+    assert losses(gtrl.train("bc", data, out=tmp_path / "run", **HOW))
+
+
+# --- resuming ---
+
+
+def test_another_log_every(data: Data, tmp_path: Path) -> None:
+    """Earlier rows stay, and the next one is the mean over the steps since the last row."""
+    single = gtrl.train("bc", data, out=tmp_path / "single", **{**HOW, "log_every": 1, "seeds": 0})
+    each = {row["step"]: row["loss"] for row in single.metrics()}
+    how = {**HOW, "seeds": 0, "checkpoint_every": 6}
+    gtrl.train("bc", data, out=tmp_path / "run", **{**how, "steps": 6, "log_every": 4})  # rows 4 and 6
+    run = gtrl.train(
+        "bc", data, out=tmp_path / "run", resume=True, accept_changes=True, **{**how, "log_every": 5}
+    )  # rows 10, 15 and 20
+    found = {row["step"]: row["loss"] for row in run.metrics()}
+    assert list(found) == [4, 10, 15, 20]
+    spans = {4: (1, 4), 10: (5, 10), 15: (11, 15), 20: (16, 20)}
+    for step, (first, last) in spans.items():
+        assert found[step] == pytest.approx(np.mean([each[k] for k in range(first, last + 1)]), rel=1e-5)
+
+
+def test_a_torn_last_line_of_the_metrics(data: Data, tmp_path: Path) -> None:
+    run = gtrl.train("bc", data, out=tmp_path / "run", **HOW)
+    rows = list(run.metrics())
+    with (run.path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 30, "se')
+    assert list(run.metrics()) == rows
+
+
+# --- callbacks ---
+
+
+class Recorder(Callback):
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def on_start(self, session: Session) -> None:
+        self.session = session
+        self.calls.append(("start", session.start, list(session.seeds)))
+
+    def on_log(self, step: int, rows: list[dict[str, Any]]) -> None:
+        self.calls.append(("log", step, [(row["step"], row["seed"]) for row in rows]))
+
+    def on_checkpoint(self, step: int, policies: bool) -> None:
+        assert checkpoints.steps(self.session.run.checkpoints)[-1] >= step
+        self.calls.append(("checkpoint", step, policies))
+
+    def on_end(self, error: BaseException | None) -> None:
+        self.calls.append(("end", error))
+
+
+def test_the_order_of_callbacks(data: Data, tmp_path: Path) -> None:
+    recorder = Recorder()
+    gtrl.train("bc", data, out=tmp_path / "run", callbacks=[recorder], checkpoint_every=10, **HOW)
+    both = lambda step: [(step, 0), (step, 5)]  # noqa: E731
+    assert [call for call in recorder.calls if call[0] != "checkpoint"] == [
+        ("start", 0, [0, 5]), ("log", 10, both(10)), ("log", 20, both(20)), ("end", None),
+    ]  # fmt: skip
+    assert [call for call in recorder.calls if call[0] == "checkpoint"] == [
+        ("checkpoint", 10, True), ("checkpoint", 20, True),
+    ]  # fmt: skip
+    assert recorder.calls[-1] == ("end", None)
+
+
+def test_a_callback_stops_training_and_it_is_resumed(
+    data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Enough(Callback):
+        def on_start(self, session: Session) -> None:
+            self.session = session
+
+        def on_step(self, step: int) -> None:
+            if step == 7:
+                self.session.stop()
+
+    whole = gtrl.train("bc", data, out=tmp_path / "whole", **HOW)
+    monkeypatch.setattr(driver, "FIXED_CHUNK_STEPS", 1)
+    run = gtrl.train("bc", data, out=tmp_path / "run", callbacks=[Enough()], **HOW)
+    assert checkpoints.steps(run.checkpoints) == [7]
+    gtrl.train("bc", data, out=tmp_path / "run", resume=True, **HOW)
+    assert losses(run) == losses(whole)
+
+
+def test_every_callback_ends_whatever_another_does(data: Data, tmp_path: Path) -> None:
+    class Broken(Callback):
+        def on_log(self, step: int, rows: list[dict[str, Any]]) -> None:
+            raise ValueError("broken callback")
+
+    recorder = Recorder()
+    with pytest.raises(ValueError, match="broken callback"):
+        gtrl.train("bc", data, out=tmp_path / "run", callbacks=[Broken(), recorder], **HOW)
+    assert isinstance(recorder.calls[-1][1], ValueError)
+
+
+def test_weights_and_biases_offline(data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    run = gtrl.train("bc", data, out=tmp_path / "run", callbacks=[WandB("mine", mode="offline")], **HOW)
+    files = list((run.path / "wandb").rglob("*.wandb"))
+    assert len(files) == 1
+    logged = files[0].read_bytes()
+    assert b"seed-5/loss" in logged
+    assert b"steps_per_second" in logged
+
+
+# --- extending ---
+
+
+@dataclass(frozen=True)
+class Slow(BC):
+    """BC by plain gradient descent with a schedule, on the last transition of each trajectory only."""
+
+    name: ClassVar = "slow"
+    title: ClassVar = "Slow"
+
+    def sample(self, key: jax.Array, dataset: Dataset, size: int) -> Batch:
+        return super().sample(key, dataset, size)._replace(actor_goal=jax.numpy.zeros((size, 2)))
+
+    def optimizer(self, learning_rate: float) -> optax.GradientTransformation:
+        return optax.sgd(optax.linear_schedule(learning_rate, 0.0, 10))
+
+
+@pytest.mark.parametrize("fast", [None, (), ("flat",)])
+def test_an_own_optimiser_and_sampler(fast: Any, data: Data, tmp_path: Path) -> None:
+    """The schedule ends at 0 after ten steps: nothing moves any more. Also where our own Adam would be one vector."""
+    run = gtrl.train(
+        Slow, data, out=tmp_path / "run", learning_rate=0.1, fast=fast, checkpoint_every=5, **HOW
+    )  # policies at 5, 10, 15, 20
+    weights = {step: np.load(run.policy_path(0, step))["weight0"] for step in run.policy_steps}
+    assert not np.array_equal(weights[5], weights[10])
+    np.testing.assert_array_equal(weights[10], weights[20])
+    # The goal was always (0, 0): what reads it never gets a gradient.
+    fresh = jax.device_get(Slow(hidden=(8,)).init(jax.random.fold_in(jax.random.key(0), 2**32 - 1), data.train.spec))
+    np.testing.assert_allclose(weights[20][2:], fresh.layers[0].weight[2:], atol=1e-6)
+    assert not np.allclose(weights[20][:2], fresh.layers[0].weight[:2], atol=1e-4)
+
+
+def test_flat_parameters_change_nothing(data: Data, tmp_path: Path) -> None:
+    """Adam on one vector is Adam on every array; the checkpoint is the same tree of arrays either way."""
+    runs = [gtrl.train("gtrl", data, out=tmp_path / str(fast), fast=fast, **HOW) for fast in ((), ("flat",))]
+    files = [np.load(run.checkpoints / "20.npz") for run in runs]
+    assert files[0].files == files[1].files
+    for name in files[0].files:
+        np.testing.assert_allclose(files[0][name], files[1][name], rtol=1e-5, atol=1e-7)
+
+
+# --- a guest in somebody's process ---
+
+GUEST = """
+import json, logging, signal, sys
+import jax
+import gtrl
+before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+settings = dict(jax.config.values)
+seen = []
+class Look(gtrl.Callback):
+    def on_step(self, step):
+        seen.append([signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before)
+gtrl.train("bc", sys.argv[1], task=sys.argv[2], out=sys.argv[3], steps=4, batch_size=16, hidden=(8,), seeds=0,
+           show=False, callbacks=[Look()])
+changed = [name for name, value in jax.config.values.items() if settings.get(name) != value]
+print(json.dumps({"seen": all(seen), "changed": changed, "handlers": len(logging.getLogger().handlers)}))
+"""
+
+
+def test_nothing_of_the_host_process_is_changed(mini_file: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", GUEST, mini_file, MINI, tmp_path / "run"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == {"seen": True, "changed": [], "handlers": 0}
+    assert done.stderr == ""
+
+
+def test_an_interrupt_is_left_to_the_host(data: Data, tmp_path: Path) -> None:
+    class Interrupting(Callback):
+        def on_step(self, step: int) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        gtrl.train("bc", data, out=tmp_path / "run", callbacks=[Interrupting()], **HOW)
+
+
+def test_public_names_are_visible() -> None:
+    assert set(gtrl.__all__) <= set(dir(gtrl))
+    for name in gtrl.__all__:
+        assert getattr(gtrl, name) is not None
+    assert {"Algorithm", "Batch", "Callback", "Spec", "Task", "make", "register", "train"} <= set(gtrl.__all__)
