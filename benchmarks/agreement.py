@@ -84,7 +84,7 @@ def main() -> int:
                 rows.append([*name, *(f"{error:.1e}" for error in errors.values())])
     columns = ["method", "precision", "products", "path", "loss", *(part.replace("_", " ") for part in PARTS)]
     title = f"largest relative error against plain float32, {args.batches} batches of {args.batch_size}"
-    console.print_wide(console.table(f"{title}, {jax.devices()[0].device_kind}", columns, rows, text=4))
+    console.print_table(console.table(f"{title}, {jax.devices()[0].device_kind}", columns, rows, text=4))
     print("the fast path agrees" if not wrong else f"{wrong} rows of the fast path too far from the truth")
     return 1 if wrong else 0
 

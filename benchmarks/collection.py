@@ -88,7 +88,7 @@ def maze(workers: int, episodes: int | None, rounds: int) -> None:
         ratios.append(2 * ours / (before + after))
         rows.append([number + 1, f"{before:,.0f}", f"{ours:,.0f}", f"{after:,.0f}", f"{ratios[-1]:.2f}"])
     title = f"{MAZE}, steps/s on {workers} processes"
-    console.output.print(console.table(title, ["round", "plain before", "collect", "plain after", "ratio"], rows))
+    console.print_table(console.table(title, ["round", "plain before", "collect", "plain after", "ratio"], rows))
 
 
 def actions_of(collector: PlayCollector, seed: np.random.SeedSequence) -> list[np.ndarray]:
@@ -134,7 +134,7 @@ def manipulation(length: int, rounds: int) -> None:
         each = " ".join(f"{ratio:.3f}" for ratio in ratios)
         rows.append([name, each, f"{np.mean(rates):,.0f}", f"{np.mean(ratios):.3f}"])
     title = "time of an episode / time of its steps alone"
-    console.output.print(console.table(title, ["task", "each round", "steps/s", "mean"], rows, text=2))
+    console.print_table(console.table(title, ["task", "each round", "steps/s", "mean"], rows, text=2))
 
 
 def main() -> None:

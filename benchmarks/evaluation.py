@@ -90,7 +90,7 @@ def main() -> int:
             table.append([task.name, *cells, sum(row["successes"] for row in rows)])
     columns = ["task", "plain steps/s", "ours steps/s", "ratio", "same table", "successes"]
     title = f"{args.episodes} episodes a goal, {default_workers()} of {os.cpu_count()} cores"
-    console.print_wide(console.table(title, columns, table))
+    console.print_table(console.table(title, columns, table))
     return 0 if same else 1
 
 

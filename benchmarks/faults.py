@@ -431,7 +431,7 @@ def main() -> int:
     if inside < len(moments) / 3:
         print(f"only {inside} of {len(moments)} faults came while a run was under way: try other --steps")
         return 1
-    console.print_wide(console.table(title, ["fault", "times"], [*rows, ["all", sum(counts.values())]]))
+    console.print_table(console.table(title, ["fault", "times"], [*rows, ["all", sum(counts.values())]]))
     return 0
 
 

@@ -73,8 +73,8 @@ def main() -> int:
             rates[method] = speed(run)
             faults += [f"{method}, {precision}: {fault}" for fault in not_finite(run)]
         lines += [[shown(method), precision, f"{rate:,.0f}"] for method, rate in rates.items()]
-        console.print_wide(comparison(TASK, evaluations))
-    console.print_wide(console.table("", ["method", "precision", "steps/s"], lines, text=2))
+        console.print_table(comparison(TASK, evaluations))
+    console.print_table(console.table("", ["method", "precision", "steps/s"], lines, text=2))
     for fault in faults:
         print(f"not finite: {fault}")
     print("every metric finite" if not faults else f"{len(faults)} metrics were not finite")

@@ -563,7 +563,7 @@ def show(tallies: dict[str, Tally], title: str) -> None:
     )
     rows = [[name, *tally.row()] for name, tally in (tallies | {"all": total}).items()]
     columns = ["kind", "count", *total.outcomes, "longest, s", "most memory, MiB"]
-    console.print_wide(console.table(title, columns, rows))
+    console.print_table(console.table(title, columns, rows))
 
 
 def main() -> int:

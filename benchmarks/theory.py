@@ -65,7 +65,7 @@ def main() -> None:
         }.items()
     ]
     title = f"{process.states:,} states, {process.actions} actions, float64"
-    console.print_wide(console.table(title, ["", "seconds", "once compiled"], rows))
+    console.print_table(console.table(title, ["", "seconds", "once compiled"], rows))
 
     process = magnified(SMALL)
     base = base_cases(process, GAMMA)
@@ -80,7 +80,7 @@ def main() -> None:
         np.testing.assert_allclose(result, expected, atol=1e-9)
         rows.append([name, f"{took:.3f}", f"{numpy_took:.3f}", f"{numpy_took / took:.1f} x"])
     title = f"{process.states:,} states"
-    console.print_wide(console.table(title, ["", "seconds, once compiled", "NumPy", "ratio"], rows))
+    console.print_table(console.table(title, ["", "seconds, once compiled", "NumPy", "ratio"], rows))
 
 
 if __name__ == "__main__":

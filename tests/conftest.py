@@ -17,6 +17,7 @@ MINI = "pointmaze-mini-navigate"
 # Set before JAX is imported, and in the environment, so that the processes that tests start compile quickly too.
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"  # nothing is left in the home of whoever runs the tests
+os.environ.pop("COLUMNS", None)  # tables are read from the output: no width of whoever runs the tests
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false"
 
 # The files that take longest go first, so that no worker is left alone with one at the end.
@@ -26,7 +27,7 @@ LONGEST = (
     "known_answers",
     "methods",
     "training",
-    "theory_told",
+    "theory_summary",
     "interruption",
     "demo",
 )

@@ -1,8 +1,17 @@
 """The command line: what it says and leaves behind, and that bad input gets one sentence and changes nothing."""
 
+import errno
 import json
+import logging
+import os
+import shlex
 import shutil
-from collections.abc import Callable
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +20,9 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from gtrl import cli
+from gtrl.errors import Interrupted
 from gtrl.runs.policy import load_policy
+from gtrl.runs.run import Run
 from gtrl.training import driver, loop
 
 MINI = "pointmaze-mini-navigate"
@@ -227,6 +238,34 @@ def test_resume_refuses_another_method_and_other_data(
     assert contents(bc_run) == before
 
 
+def test_resume_needs_no_more_than_the_run(gtrl: Gtrl, bc_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(bc_run, run)
+    (run / "checkpoints/20.npz").unlink()
+    shutil.rmtree(run / "policies/step-20")
+    assert gtrl("train", "--resume", "--out", run)[0] == 0
+    assert lasting(run) == lasting(bc_run)
+    # Flags override what the run's config says.
+    assert gtrl("train", "--resume", "--out", run, "--steps", "3e1")[0] == 0
+    config, before = (json.loads((folder / "config.json").read_text()) for folder in (run, bc_run))
+    assert config["training"] == before["training"] | {"steps": 30}
+    assert (config["algorithm"], config["seeds"]) == (before["algorithm"], before["seeds"])
+    assert (run / "policies/step-30/seed-3.npz").exists()
+    # So they do where the method is named too.
+    said = "algorithm.gamma was 0.995 and is 0.5 now"
+    assert_one_sentence(gtrl("train", "bc", "--resume", "--out", run, "--gamma", 0.5), said)
+    other = gtrl("train", "trl", "--resume", "--out", run, "--data", before["data"]["source"])
+    assert_one_sentence(other, 'algorithm.name was "bc" and is "trl" now')
+
+
+def test_resume_of_a_run_of_another_version(gtrl: Gtrl, bc_run: Path, tmp_path: Path) -> None:
+    config = json.loads((bc_run / "config.json").read_text())
+    config["training"]["momentum"] = 0.9
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    said = f"{tmp_path} was made by another version: Training has no field 'momentum' here."
+    assert_one_sentence(gtrl("train", "--resume", "--out", tmp_path), said)
+
+
 # --- what --out may be ---
 
 
@@ -248,6 +287,76 @@ def test_out_that_is_something_else_is_kept(gtrl: Gtrl, mini_file: Path, tmp_pat
     assert status == 2
     assert "thesis.tex" in complaint
     assert contents(tmp_path) == {"thesis.tex": b"precious"}
+
+
+OUTPUTS = (
+    "theory --out {}",
+    "demo --out {}",
+    "train bc --data data.npz --out {}",
+    f"data collect {MINI} --episodes 1 --out {{}}/a.npz",
+    f"data collect {MINI} --episodes 2 --shards 2 --out {{}}",
+    "data get scene-play --folder {}",
+    "data check data.npz --picture {}/a.png",
+    "bench bc --out {}/bench.json",
+)
+
+
+@pytest.fixture
+def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every command's work fails: what cannot be written must be found out before it begins."""
+    import gtrl.bench
+    import gtrl.data.collect.files
+    import gtrl.data.dataset
+    import gtrl.data.sources.get
+    import gtrl.demo
+    import gtrl.report.dataset
+    import gtrl.theory.summary
+
+    def work(*_: Any, **__: Any) -> None:
+        raise AssertionError("the work has begun")
+
+    monkeypatch.setattr(gtrl.bench, "bench", work)
+    monkeypatch.setattr(gtrl.data.collect.files, "collect", work)
+    monkeypatch.setattr(gtrl.data.dataset, "load_dataset", work)
+    monkeypatch.setattr(gtrl.data.sources.get, "get_dataset", work)
+    monkeypatch.setattr(gtrl.demo, "demo", work)
+    monkeypatch.setattr(gtrl.report.dataset, "examine", work)
+    monkeypatch.setattr(gtrl.theory.summary, "print_summary", work)
+
+
+@pytest.mark.usefixtures("no_work")
+@pytest.mark.parametrize("command", OUTPUTS)
+def test_output_that_cannot_be_written(
+    command: str, gtrl: Gtrl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "thesis.tex"
+    file.write_text("precious")
+    for path, why in ((file, "it is a file"), (file / "below", f"{file} is a file")):
+        result = gtrl(*command.format(path).split())
+        assert_one_sentence(result, f"{path} cannot be a folder: {why}; choose another --")
+    assert contents(tmp_path) == {"thesis.tex": b"precious"}
+
+    def read_only(**_: Any) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", read_only)
+    path = tmp_path / "new"
+    result = gtrl(*command.format(path).split())
+    assert_one_sentence(result, f"nothing can be written to {path} (read-only file system); choose another --")
+    assert not path.exists()
+
+
+def test_output_file_that_is_a_folder(gtrl: Gtrl, tmp_path: Path) -> None:
+    result = gtrl("bench", "bc", "--out", tmp_path)
+    assert_one_sentence(result, f"{tmp_path} is a folder, not a file; choose another --out.")
+
+
+def test_disk_errors_name_the_file(gtrl: Gtrl, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full() -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/data/a.npz")
+
+    monkeypatch.setitem(cli.COMMANDS, "tasks", full)
+    assert_one_sentence(gtrl("tasks"), "/data/a.npz: No space left on device.")
 
 
 @pytest.mark.usefixtures("no_training")
@@ -306,6 +415,161 @@ def test_own_data_without_a_task(gtrl: Gtrl, write_file: Callable[..., Path], tm
     assert json.loads((tmp_path / "run/config.json").read_text())["task"] is None
 
 
+@pytest.mark.usefixtures("no_training")
+def test_the_next_command_can_be_pasted(gtrl: Gtrl, mini_file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "my run; rm -r"
+    status, output, _ = gtrl("train", "bc", "--task", MINI, "--data", mini_file, "--out", out)
+    assert status == 0
+    command = output.split("next: ")[1].splitlines()[0]
+    assert shlex.split(command) == ["gtrl", "evaluate", str(out)]
+
+
+# --- a method and a task of one's own ---
+
+OWN_MODULE = """
+from dataclasses import dataclass
+
+import gtrl
+from gtrl.algorithms.bc import BC
+
+
+@dataclass(frozen=True)
+class Mine(BC):
+    "Cloning with fields that the trainer has too."
+
+    name = "mine"
+    title = "Mine"
+    steps: int = 3  # of its own
+    batch_size: float = 0.5
+    inner_steps: int = 7
+
+
+TASK = gtrl.Task("my-task", defaults={"gamma": 0.5, "steps": 4})
+"""
+
+
+@pytest.fixture
+def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """`own_module.py` in the current directory, which is not on the path; forgotten afterwards."""
+    from gtrl.algorithms import ALGORITHMS
+    from gtrl.tasks import REGISTERED
+
+    (tmp_path / "own_module.py").write_text(OWN_MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path not in ("", str(tmp_path))])
+    for registry in (ALGORITHMS, REGISTERED):
+        monkeypatch.setattr(registry, "things", dict(registry.things))
+        monkeypatch.setattr(registry, "modules", dict(registry.modules))
+    yield "own_module"
+    sys.modules.pop("own_module", None)
+
+
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
+    """The arguments that `train` was called with, in place of a training."""
+    import gtrl.training.train
+
+    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+
+    def train(*args: Any, **named: Any) -> Run:
+        calls.append((args, named))
+        return Run(Path("trained"))
+
+    monkeypatch.setattr(gtrl.training.train, "train", train)
+    return calls
+
+
+def test_fields_that_the_trainer_has_too(
+    gtrl: Gtrl, own_module: str, trained: list[Any], write_file: Callable[..., Path]
+) -> None:
+    train = ("train", f"{own_module}:Mine", "--data", write_file(qpos=None, qvel=None))
+    assert gtrl(*train, "--task", f"{own_module}:TASK")[0] == 0
+    flags = ("--steps", "1e5", "--method.steps", "2e1", "--method.batch-size", 0.25, "--inner-steps", 8)
+    assert gtrl(*train, *flags)[0] == 0
+    for (args, named), steps, own in zip(
+        trained, (1_000_000, 100_000), ((4, 0.5, 7, 0.5), (20, 0.25, 8, 0.99)), strict=True
+    ):
+        assert named["training"].steps == steps
+        assert named["training"].batch_size == 1024
+        assert args[0] is sys.modules[own_module].Mine
+        assert tuple(named[field] for field in ("steps", "batch_size", "inner_steps", "gamma")) == own
+    assert sys.path[-1] == str(Path.cwd())  # after what is installed
+    status, output, _ = gtrl("train", f"{own_module}:Mine", "--help")
+    assert status == 0
+    for line in ("--steps INT", "--method.steps INT", "of its own (default: 3)", "--method.batch-size FLOAT"):
+        assert line in output
+    assert_one_sentence(gtrl(*train, "--method.stepps", 3), "did you mean --method.steps?")
+
+
+def test_whole_numbers_everywhere(gtrl: Gtrl, trained: list[Any], write_file: Callable[..., Path]) -> None:
+    flags = ("--steps", "1e5", "--batch-size", "2.56e2", "--seeds", "0", "1e3", "--hidden", "1e1", "2e1")
+    status, _, _ = gtrl("train", "bc", "--data", write_file(qpos=None, qvel=None), *flags)
+    assert status == 0
+    ((_, named),) = trained
+    assert (named["training"].steps, named["training"].batch_size) == (100_000, 256)
+    assert (named["seeds"], named["hidden"]) == ((0, 1000), (10, 20))
+    assert all(type(number) is int for number in (named["training"].steps, *named["seeds"], *named["hidden"]))
+
+
+def test_flags_become_callbacks(gtrl: Gtrl, trained: list[Any], mini_file: Path) -> None:
+    train = ("train", "bc", "--task", MINI, "--data", mini_file)
+    assert gtrl(*train)[0] == 0
+    flags = ("--eval-during", "--eval-episodes", 3, "--eval-workers", 2, "--wandb", "mazes", "--wandb-mode", "offline")
+    assert gtrl(*train, *flags)[0] == 0
+    plain, full = (named for _, named in trained)
+    assert [type(callback).__name__ for callback in plain["callbacks"]] == ["Timing"]
+    assert [type(callback).__name__ for callback in full["callbacks"]] == ["Timing", "EvaluateDuring", "WandB"]
+    evaluation, wandb = full["callbacks"][1:]
+    assert (evaluation.episodes, evaluation.workers) == (3, 2)
+    assert wandb.options == {"project": "mazes", "mode": "offline"}
+    assert full["handle_signals"] is True
+    assert_one_sentence(gtrl(*train, "--eval-during", "--eval-episodes", 0), "--eval-episodes is 0")
+
+
+def test_a_run_of_a_plugin_is_resumed_by_its_config(
+    gtrl: Gtrl, own_module: str, trained: list[Any], bc_run: Path, tmp_path: Path
+) -> None:
+    config = json.loads((bc_run / "config.json").read_text())
+    config["algorithm"] |= {"name": "mine", "steps": 5, "batch_size": 0.125, "inner_steps": 6}
+    (tmp_path / "config.json").write_text(json.dumps(config | {"task": "my-task", "plugins": [own_module]}))
+    assert gtrl("train", "--resume", "--out", tmp_path, "--method.steps", 6)[::2] == (0, "")
+    ((args, named),) = trained
+    assert (args[0].name, args[1].task.name) == ("mine", "my-task")
+    assert (named["steps"], named["batch_size"], named["inner_steps"], named["hidden"]) == (6, 0.125, 6, (8,))
+    assert (named["training"].steps, named["training"].batch_size, named["seeds"]) == (20, 32, (0, 3))
+    assert (named["out"], named["resume"]) == (tmp_path, True)
+
+
+ENTRY_POINTS = """
+[gtrl.methods]
+mine = own_module:Mine
+broken = broken_module:Method
+
+[gtrl.tasks]
+my-task = own_module:TASK
+"""
+
+
+def test_plugins_are_listed(gtrl: Gtrl, own_module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = tmp_path / "own-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: own\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(ENTRY_POINTS)
+    (tmp_path / "broken_module.py").write_text("1 / 0")
+    monkeypatch.syspath_prepend(tmp_path)
+    rows = json.loads(gtrl("tasks", "--json")[1])
+    assert [row["name"] for row in rows if not row["paper"]][-1] == "my-task"
+    (line,) = [line for line in gtrl("tasks")[1].splitlines() if " my-task " in line]
+    cells = [cell.strip() for cell in line.split("│")[1:-1]]
+    assert cells == ["my-task", "own", "no", "", "", "", "", "", "", "", "", "", "0.5", ""]
+    status, output, complaint = gtrl("algorithms", "--json")
+    assert status == 0
+    assert [row["name"] for row in json.loads(output)] == [*METHODS, "mine"]
+    assert complaint.startswith("gtrl: the method 'broken' of an installed package cannot be loaded: division by zero")
+    assert " mine " in gtrl("algorithms")[1]
+    assert own_module in sys.modules
+
+
 # --- mistakes ---
 
 
@@ -313,6 +577,19 @@ def test_own_data_without_a_task(gtrl: Gtrl, write_file: Callable[..., Path], tm
     ("command", "said"),
     [
         ("trian", "unknown command 'trian': did you mean 'train'?"),
+        ("foo", "unknown command 'foo': known are demo, tasks, algorithms, data, train, evaluate, theory, bench."),
+        ("run", "unknown command 'run': known are demo, tasks,"),
+        ("status", "unknown command 'status': known are demo, tasks,"),
+        ("train --task scene-play", "name a method first: gtrl train METHOD ..., where METHOD is one of gtrl, trl, bc"),
+        ("train --resume", "--resume needs --out"),
+        ("train --resume --out nowhere", "nowhere holds no run to resume; to begin one, name a method"),
+        ("train bc --gama 0.5", "unknown argument '--gama' (did you mean --gamma?); the flags of 'gtrl train bc' are"),
+        ("train bc --zzz", "--task, --data, --seeds, --out, --resume,"),
+        ("train bc --zzz", "--batch-size, --learning-rate, "),
+        ("train gtrl --zzz", "--actor-goals, --actor-geometric, --hidden, --target-rate, --lambda,"),
+        ("train bc all", "unknown argument 'all'; the flags of"),
+        ("theory --zzz 3", "unknown argument '--zzz'; the flags of 'gtrl theory' are --out, --processes, --seed."),
+        ("train no_such_module:Method", "the module 'no_such_module' of 'no_such_module:Method' cannot be imported"),
         ("data chek", "unknown command 'chek': did you mean 'check'?"),
         ("train gtrll --task scene-play", "unknown method 'gtrll': did you mean 'gtrl'?"),
         ("train gtrl --task pointmaze-teleport-navigte", "did you mean 'pointmaze-teleport-navigate'?"),
@@ -367,8 +644,10 @@ def test_values_out_of_range(flags: str, said: str, gtrl: Gtrl, mini_file: Path,
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("train bc --gama 0.5", "--gamma"),  # the nearest flag is named
         ("train bc --gamma high", "high"),
+        ("train bc --steps 1.5", "1.5 is not a whole number"),
+        ("train bc --steps 1e400", "1e400 is not a whole number"),
+        ("evaluate run --episodes many", "many is not a whole number"),
         ("train bc --task", "--task"),
         ("evaluate", "run directory"),
         ("tasks --jsn", "--json"),
@@ -419,6 +698,100 @@ def test_interrupt(gtrl: Gtrl, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setitem(cli.COMMANDS, "tasks", interrupted)
     assert gtrl("tasks") == (130, "", "gtrl: interrupted\n")
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_after_which_the_run_was_saved(
+    number: signal.Signals, status: int, gtrl: Gtrl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted() -> None:
+        raise Interrupted("step 3 is saved", number)
+
+    monkeypatch.setitem(cli.COMMANDS, "tasks", interrupted)
+    assert gtrl("tasks") == (status, "", "gtrl: interrupted; step 3 is saved\n")
+
+
+# --- what is shown, and where ---
+
+
+def test_log_messages(gtrl: Gtrl, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def work() -> None:
+        log = logging.getLogger("gtrl.data.anything")
+        log.debug("never shown")
+        log.info("a [bold] path/that/is/long/%s", 100 * "x")
+        log.warning("something [odd]")
+
+    monkeypatch.setitem(cli.COMMANDS, "tasks", work)
+    assert gtrl("tasks") == (0, f"a [bold] path/that/is/long/{100 * 'x'}\n", "gtrl: something [odd]\n")
+    work()  # as a library, within pytest, which takes the warning
+    assert capsys.readouterr() == ("", "")
+
+
+def test_as_a_library_only_warnings_are_shown() -> None:
+    program = "import logging, gtrl.console\nlog = logging.getLogger('gtrl.x')\nlog.info('no')\nlog.warning('yes')"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "yes\n")
+
+
+ASCII = {"LC_ALL": "C", "PYTHONIOENCODING": "", "PYTHONUTF8": "0"}
+
+
+@pytest.mark.parametrize("command", ["tasks", "algorithms", "train gtrl --help"])
+def test_an_ascii_locale(command: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "gtrl", *command.split()], capture_output=True, check=False, env=os.environ | ASCII
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.isascii()
+    assert len(done.stdout) > 500
+
+
+def test_what_cannot_be_encoded_is_replaced() -> None:
+    program = (
+        "import sys, logging, gtrl.cli as cli\n"
+        "def work():\n    print('\\u03b3'); cli.console.say('\\u03ba'); logging.getLogger('gtrl').warning('\\u03bb')\n"
+        "cli.COMMANDS['tasks'] = work\nsys.exit(cli.main(['tasks']))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, env=os.environ | ASCII)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"?\n?\n", b"gtrl: ?\n")
+
+
+@pytest.mark.parametrize("command", ["tasks", "tasks --json", "--help", "train gtrl --help", "tasks --help"])
+def test_a_closed_pipe(command: str) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "gtrl", *command.split()], stdout=write, stderr=subprocess.PIPE, check=False
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
+
+
+def test_a_closed_pipe_of_a_worker_is_reported(gtrl: Gtrl, monkeypatch: pytest.MonkeyPatch) -> None:
+    def work() -> None:
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+    monkeypatch.setitem(cli.COMMANDS, "tasks", work)
+    assert gtrl("tasks") == (2, "", "gtrl: [Errno 32] Broken pipe\n")
+
+
+@pytest.mark.parametrize("columns", [40, 60, 100])
+def test_a_narrow_terminal_loses_nothing(columns: int, gtrl: Gtrl, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cells(command: str) -> list[str]:
+        return [cell.strip() for line in gtrl(command)[1].splitlines() for cell in line.split("│")[1:-1]]
+
+    wide = {command: cells(command) for command in ("tasks", "algorithms")}
+    assert "humanoidmaze-medium-navigate" in wide["tasks"]
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for command, expected in wide.items():
+        lines = gtrl(command)[1].splitlines()
+        assert max(map(len, lines)) <= columns
+        assert not any("…" in line for line in lines)
+        # Words may be on several lines, so letters are counted: none is missing.
+        shown, needed = (Counter("".join(texts)) for texts in (lines, expected))
+        assert not needed - shown - Counter(" ")
+    if columns == 60:  # one number a line
+        assert "episode       1,000" in gtrl("tasks")[1]
 
 
 # --- the other commands ---

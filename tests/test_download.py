@@ -35,12 +35,12 @@ from gtrl.tasks import OGBenchTask, ogbench_task
 
 Patch = pytest.MonkeyPatch
 Printed = pytest.CaptureFixture[str]
+Logged = pytest.LogCaptureFixture
 
 
 def small(name: str, trajectories: int = 10, length: int = 20) -> OGBenchTask:
     """A task whose whole public dataset is small."""
-    sizes = {"trajectories": trajectories, "trajectory_length": length, "transitions": trajectories * length}
-    return dataclasses.replace(ogbench_task(name), **sizes)
+    return dataclasses.replace(ogbench_task(name), trajectories=trajectories, trajectory_length=length)
 
 
 TASK = small("pointmaze-medium-navigate")
@@ -352,7 +352,7 @@ def download_alone(address: str, folder: Path) -> None:
     fetch(folder)
 
 
-def test_a_killed_process_is_gone_on_with(site: Site, tmp_path: Path) -> None:
+def test_a_killed_process_is_continued(site: Site, tmp_path: Path) -> None:
     site.train = iter([partial(Answering.stall, upto=2 * HALF)])
     process = multiprocessing.get_context("spawn").Process(target=download_alone, args=(site.address, tmp_path))
     process.start()
@@ -534,20 +534,34 @@ def test_a_mirror_that_is_no_address(address: str, site: Site, tmp_path: Path, m
     assert contents(tmp_path) == {}
 
 
-# --- from wherever it can be had ---
+# --- from the cache, a download or our own collectors ---
+
+
+@pytest.fixture
+def infos(caplog: Logged) -> Logged:
+    """What is logged, from infos up."""
+    caplog.set_level("INFO", "gtrl")
+    return caplog
+
+
+@pytest.mark.usefixtures("site")
+def test_as_a_library_it_prints_nothing(tmp_path: Path, capsys: Printed) -> None:
+    get_dataset(TASK, tmp_path, show=False)
+    get_dataset(TASK, tmp_path)
+    assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("name", ["data", "[my] data"])
-def test_found_without_a_request(name: str, site: Site, tmp_path: Path, capsys: Printed) -> None:
+def test_found_without_a_request(name: str, site: Site, tmp_path: Path, infos: Logged) -> None:
     folder = tmp_path / name
     fetch(folder)
     site.requests.clear()
     before = contents(folder)
     assert get_dataset(TASK, folder) == folder / NAME
-    assert capsys.readouterr().out == f"found {folder / NAME} (downloaded)\n"
+    assert infos.messages == [f"found {folder / NAME} (downloaded)"]
     (folder / VALIDATION).unlink()
     get_dataset(TASK, folder)
-    assert capsys.readouterr().out == f"found {folder / NAME} (where from is not recorded; without a validation file)\n"
+    assert infos.messages[1:] == [f"found {folder / NAME} (where from is not recorded; without a validation file)"]
     assert contents(folder) == {name: before[name] for name in (NAME, ORIGIN)}
     assert site.requests == []
 
@@ -571,13 +585,14 @@ def test_a_broken_file_in_the_cache(name: str, content: bytes, said: str, site: 
     assert site.requests == []
 
 
-def test_collected_where_it_cannot_be_downloaded(site: Site, jobs: list[Any], tmp_path: Path, capsys: Printed) -> None:
+def test_collected_where_it_cannot_be_downloaded(site: Site, jobs: list[Any], tmp_path: Path, infos: Logged) -> None:
     site.train = iter([refusing(404)])
     site.files[VALIDATION] = npz(1, SHORT.trajectory_length)
     path = get_dataset(SHORT, tmp_path)
-    told = capsys.readouterr().out
-    assert f"no download: {site.host} has no file {NAME} (404). Collecting" in told
-    assert told.endswith(f"\ncollected {path}\n")
+    warning, result = infos.records
+    assert warning.levelname == "WARNING"  # it may take hours: seen also where nothing shows infos
+    assert warning.message.startswith(f"no download: {site.host} has no file {NAME} (404). Collecting")
+    assert result.message == f"collected {path}"
     origin = load_dataset(path, SHORT).origin
     assert (origin["from"], origin["episodes"], origin["length"], origin["seed"]) == ("collected", 2, 15, 0)
     assert np.load(path)["terminals"].sum() == 2
@@ -614,16 +629,16 @@ def test_a_validation_file_alone_is_not_overwritten(site: Site, tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("jobs")
-def test_what_is_not_public_is_collected(site: Site, tmp_path: Path, capsys: Printed) -> None:
+def test_what_is_not_public_is_collected(site: Site, tmp_path: Path, infos: Logged) -> None:
     mini = small("pointmaze-mini-navigate", 2, 15)
     path = get_dataset(mini, tmp_path)
-    assert "has no public dataset: collecting it here" in capsys.readouterr().out
+    assert "has no public dataset: collecting it here" in infos.text
     assert load_dataset(path, mini).origin["from"] == "collected"
     assert site.requests == []
 
 
-def test_an_interrupted_collection_is_gone_on_with(
-    site: Site, jobs: list[Any], tmp_path: Path, capsys: Printed, monkeypatch: Patch
+def test_an_interrupted_collection_is_continued(
+    site: Site, jobs: list[Any], tmp_path: Path, infos: Logged, monkeypatch: Patch
 ) -> None:
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -636,7 +651,7 @@ def test_an_interrupted_collection_is_gone_on_with(
     assert not (tmp_path / NAME).exists()
     jobs.clear()
     path = get_dataset(SHORT, tmp_path)
-    assert f"an interrupted collection is in {tmp_path / TASK.dataset}.collecting" in capsys.readouterr().out
+    assert f"an interrupted collection is in {tmp_path / TASK.dataset}.collecting" in infos.text
     assert path.read_bytes() == whole.read_bytes()
     assert not (tmp_path / f"{TASK.dataset}.collecting").exists()
     assert (jobs, site.requests) == ([], [])
@@ -646,7 +661,7 @@ def test_an_interrupted_collection_is_gone_on_with(
 
 
 def test_the_command(site: Site, jobs: list[Any], tmp_path: Path, capsys: Printed, monkeypatch: Patch) -> None:
-    monkeypatch.setitem(tasks.OTHERS, TASK.name, TASK)
+    monkeypatch.setitem(tasks.REGISTERED.things, TASK.name, TASK)
     assert cli.main(["data", "get", TASK.name, "--folder", str(tmp_path)]) == 0
     assert capsys.readouterr().out == f"downloaded {tmp_path / NAME} from {site.address}\n"
     assert_whole(tmp_path)

@@ -919,7 +919,7 @@ def rows_of(method: str, successes: dict[tuple[int, int, str], int], episodes: i
 def test_comparison_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
     first = rows_of("td-n", {(0, 5, "task1"): 4, (0, 5, "task2"): 2, (3, 5, "task1"): 0, (3, 5, "task2"): 2})
     second = rows_of("bc", {(0, 5, "task1"): 1, (0, 5, "task2"): 0, (0, 1000, "task1"): 3, (0, 1000, "task2"): 0})
-    console.print_wide(comparison("t", {"a": first, "b": second}))
+    console.print_table(comparison("t", {"a": first, "b": second}))
     lines = [line.split("│")[1:-1] for line in capsys.readouterr().out.splitlines() if "│" in line]
     # Seeds of 75 and 25 %; one seed at two steps.
     assert [[cell.strip() for cell in line] for line in lines] == [
@@ -930,7 +930,7 @@ def test_comparison_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_comparison_names_runs_that_share_a_method(capsys: pytest.CaptureFixture[str]) -> None:
     runs = {name: rows_of("bc", {(0, 5, "task1"): won}) for name, won in (("one", 1), ("two", 4))}
-    console.print_wide(comparison("t", runs))
+    console.print_table(comparison("t", runs))
     lines = [line.split("│")[1:-1] for line in capsys.readouterr().out.splitlines() if "│" in line]
     assert [[cell.strip() for cell in line] for line in lines] == [
         ["BC", "one", "5", "1", "25", "25.0 ± 0.0"],

@@ -2,7 +2,7 @@
 
 Everything is measured in one run on one machine: our program, a reference-style loop (sampling in NumPy on the host,
 one dispatch a step, one seed), and the two rates that bound both: of a large matrix product and of memory. Times are
-medians over repeats, after a warm-up; the first step, which compiles, is told apart.
+medians over repeats, after a warm-up; the first step, which compiles, is reported separately.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ from gtrl.nn import speed
 from gtrl.tasks import LEARNING_RATE, Goals, OGBenchTask
 from gtrl.training import config, driver, loop
 
-SECONDS = 0.5  # that one repeat takes, about
+REPEAT_SECONDS = 0.5  # that one repeat takes, about
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +70,7 @@ def synthetic(spec: Spec, transitions: int, length: int = 1000, seed: int = 0) -
 # --- our program ---
 
 
-def timed(run: Callable[[int], Any], repeats: int, seconds: float = SECONDS) -> list[float]:
+def timed(run: Callable[[int], Any], repeats: int, seconds: float = REPEAT_SECONDS) -> list[float]:
     """Seconds a step, of each repeat; `run(n)` takes n steps and waits for them."""
     run(2)
     steps, took = 1, 0.0
@@ -88,7 +88,7 @@ def timed(run: Callable[[int], Any], repeats: int, seconds: float = SECONDS) -> 
     return found
 
 
-def measure(case: Case, data: Dataset, repeats: int, seconds: float = SECONDS) -> dict[str, Any]:
+def measure(case: Case, data: Dataset, repeats: int, seconds: float = REPEAT_SECONDS) -> dict[str, Any]:
     """Our program: how long the first step takes, which compiles, and each of the others."""
     algorithm, how = case.algorithm, case.update
     keys = loop.seed_keys(range(case.seeds))
@@ -117,8 +117,8 @@ def memory(case: Case, data: Dataset) -> dict[str, int]:
     keys = loop.seed_keys(range(case.seeds))
     states = loop.init(algorithm, how, case.spec, keys, data)
     parts = loop.divide(how, states)
-    mine = keys[: len(keys) // len(parts)]
-    program = loop.program(how).lower(algorithm, how, parts[0], mine, data, jnp.int32(1)).compile()
+    own_keys = keys[: len(keys) // len(parts)]
+    program = loop.program(how).lower(algorithm, how, parts[0], own_keys, data, jnp.int32(1)).compile()
     needed, dataset = program.memory_analysis(), sum(leaf.nbytes for leaf in data)
     states_bytes = len(parts) * (needed.argument_size_in_bytes - dataset)
     return {"argument_bytes": dataset + states_bytes, "temporary_bytes": len(parts) * needed.temp_size_in_bytes}
@@ -193,7 +193,7 @@ def host_step(algorithm: Algorithm, state: tuple[Any, Any, Any], batch: Batch, k
     return (nets, target, moments), metrics
 
 
-def measure_reference(case: Case, data: Dataset, repeats: int, seconds: float = SECONDS) -> dict[str, Any]:
+def measure_reference(case: Case, data: Dataset, repeats: int, seconds: float = REPEAT_SECONDS) -> dict[str, Any]:
     """The loop of public code: draw in NumPy, send, dispatch one step; nothing waits for its result."""
     algorithm = case.algorithm
     if algorithm.lookahead > 1:
@@ -311,15 +311,7 @@ def bench(
     rows = []
     with console.bar("bench", len(cases), "cases", show) as bar:
         for case in cases:
-            row: dict[str, Any] = dataclasses.asdict(case) | {"spec": list(case.spec)} | measure(case, data, repeats)
-            row["seed_steps_per_second"] = case.seeds / row["seconds_per_step"]
-            needed = work(case, data)
-            limits = rates[case.precision]
-            row |= needed | {
-                "matrix_seconds": needed["flops"] / limits["flops_per_second"],
-                "memory_seconds": needed["bytes"] / limits["bytes_per_second"],
-            }
-            row["limit_seed_steps_per_second"] = case.seeds / max(row["matrix_seconds"], row["memory_seconds"])
+            row = _measured_beside_limits(case, data, rates[case.precision], repeats)
             if reference and case.algorithm.lookahead == 1:
                 key = (case.method, case.batch_size)
                 references[key] = references.get(key) or measure_reference(case, data, repeats)
@@ -328,16 +320,32 @@ def bench(
                 row["ratio"] = row["seed_steps_per_second"] / row["reference_steps_per_second"]
             rows.append(row)
             bar(1, f"{case.method} {row['seed_steps_per_second']:,.0f}/s")
-    device = jax.devices()[0]
-    machine = {
-        "device": device.device_kind,
+    machine = _machine() | {"rates": rates}
+    return {"task": task.name, "transitions": len(data.transitions), "machine": machine, "rows": rows}
+
+
+def _measured_beside_limits(case: Case, data: Dataset, limits: dict[str, float], repeats: int) -> dict[str, Any]:
+    row: dict[str, Any] = dataclasses.asdict(case) | {"spec": list(case.spec)} | measure(case, data, repeats)
+    needed = work(case, data)
+    matrix_seconds = needed["flops"] / limits["flops_per_second"]
+    memory_seconds = needed["bytes"] / limits["bytes_per_second"]
+    return row | {
+        "seed_steps_per_second": case.seeds / row["seconds_per_step"],
+        **needed,
+        "matrix_seconds": matrix_seconds,
+        "memory_seconds": memory_seconds,
+        "limit_seed_steps_per_second": case.seeds / max(matrix_seconds, memory_seconds),
+    }
+
+
+def _machine() -> dict[str, Any]:
+    return {
+        "device": jax.devices()[0].device_kind,
         "devices": jax.local_device_count(),
         "processor": platform.processor() or platform.machine(),
         "jax": jax.__version__,
         "gtrl": __version__,
-        "rates": rates,
     }
-    return {"task": task.name, "transitions": len(data.transitions), "machine": machine, "rows": rows}
 
 
 def shown(result: dict[str, Any]) -> Any:

@@ -1,19 +1,79 @@
-"""What a person sees: progress bars and tables, on stderr and stdout."""
+"""What a person sees: progress bars, tables and messages, on stderr and stdout."""
 
+import logging
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-errors = Console(stderr=True)
-output = Console()
+UNLIMITED_WIDTH = 100_000  # columns: no table is that wide
+
+
+class _Console(Console):
+    """A console that leaves a closed pipe to its caller; rich's own would exit the process with status 1."""
+
+    def on_broken_pipe(self) -> None:
+        raise  # the BrokenPipeError that rich is handling
+
+
+errors = _Console(stderr=True)
+output = _Console()
+
+
+# --- messages ---
+
+
+def say(text: str) -> None:
+    """Print a line as it is: paths are neither wrapped nor read as markup."""
+    output.print(text, soft_wrap=True, highlight=False, markup=False)
+
+
+def warn(text: str) -> None:
+    """Print a line on stderr, above any progress bar."""
+    errors.print(f"gtrl: {text}", soft_wrap=True, highlight=False, markup=False)
+
+
+class ConsoleHandler(logging.Handler):
+    """Shows what the package logs: infos as plain lines on stdout, warnings and errors on stderr."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        show = warn if record.levelno >= logging.WARNING else say
+        show(self.format(record))
+
+
+@contextmanager
+def log_to_console() -> Iterator[None]:
+    """Show what the package logs, from infos up, as the command line does."""
+    logger, handler = logging.getLogger("gtrl"), ConsoleHandler()
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        logger.removeHandler(handler)
+
+
+@contextmanager
+def resume_hint() -> Iterator[None]:
+    """For work of which nothing is lost: an interruption says that the same command continues it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("the same command goes on from here") from None
+
+
+# --- progress ---
 
 
 def progress_bar(show: bool = True) -> Progress:
-    """Bars with a percentage, a free text and the time left; nothing at all unless shown."""
+    """Bars with a percentage, a note and the time left; nothing at all unless shown."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=12),  # all of it fits into 80 columns
@@ -26,19 +86,19 @@ def progress_bar(show: bool = True) -> Progress:
 
 
 class Bar:
-    """Progress of one piece of work, with its rate; silent where nobody watches."""
+    """Progress of one piece of work, with its rate."""
 
     def __init__(self, progress: Progress, task: TaskID, unit: str) -> None:
         self.progress, self.task, self.unit = progress, task, unit
 
     def begin(self, done: float, total: float | None) -> None:
-        """So much was done before, of so much in all."""
+        """Start with `done` of `total` already complete."""
         self.progress.reset(self.task, total=total, note="")
         self.progress.update(self.task, completed=done)
         self.progress.start()
 
     def __call__(self, done: float, note: str = "") -> None:
-        """So much more is done; a note takes the place of the rate."""
+        """Advance by `done`; a note takes the place of the rate."""
         self.progress.advance(self.task, done)
         speed = self.progress.tasks[0].speed
         self.progress.update(self.task, note=note or (f"{speed:,.0f} {self.unit}/s" if speed else ""))
@@ -46,7 +106,7 @@ class Bar:
 
 @contextmanager
 def bar(description: str, total: float | None, unit: str, show: bool = True, done: int = 0) -> Iterator[Bar]:
-    """A progress bar; `done` of the total were done before. Without a total it is not seen until it `begin`s."""
+    """A progress bar, `done` of its total already complete. Without a total it is hidden until it `begin`s."""
     progress = progress_bar(show)
     task = progress.add_task(description, total=total, completed=done, note="")
     if total is not None:
@@ -58,35 +118,45 @@ def bar(description: str, total: float | None, unit: str, show: bool = True, don
             progress.stop()
 
 
-def say(text: str) -> None:
-    """A line as it is: paths are neither wrapped nor read as markup."""
-    output.print(text, soft_wrap=True, highlight=False, markup=False)
-
-
-def warn(text: str) -> None:
-    """A line for whoever watches, above any progress bar."""
-    errors.print(f"gtrl: {text}", soft_wrap=True, highlight=False, markup=False)
-
-
-@contextmanager
-def saying_how_to_go_on() -> Iterator[None]:
-    """For work that nothing is lost of: Ctrl-C says so."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt("the same command goes on from here") from None
+# --- tables ---
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], text: int = 1) -> Table:
-    """A table whose first `text` columns are words and the rest numbers."""
-    result = Table(title=title, title_justify="left")
+    """A table whose first `text` columns are words, which may wrap, and the rest numbers, which may not."""
+    result = Table(title=escape(title), title_justify="left")
     for index, column in enumerate(columns):
-        result.add_column(column, justify="left" if index < text else "right", no_wrap=True)
+        words = index < text
+        result.add_column(column, justify="left" if words else "right", no_wrap=not words, overflow="fold")
     for row in rows:
-        result.add_row(*map(str, row))
+        result.add_row(*(escape(str(cell)) for cell in row))
     return result
 
 
-def print_wide(table: Table) -> None:
-    """A table in full: a narrow terminal wraps its lines rather than losing its columns."""
-    Console(width=max(400, output.width)).print(table)
+def print_table(table: Table) -> None:
+    """Print a table without cutting anything.
+
+    A file or a pipe gets every row on one line. A terminal (or the width in COLUMNS) that is too narrow gets its words
+    wrapped and, where the numbers do not fit either, a list of records.
+    """
+    screen = _Console()
+    if not screen.is_terminal and "COLUMNS" not in os.environ:
+        screen = _Console(width=UNLIMITED_WIDTH)
+    needed = screen.measure(table, options=screen.options.update(width=UNLIMITED_WIDTH)).minimum
+    if needed <= screen.width:
+        screen.print(table)
+    else:
+        _print_records(screen, table)
+
+
+def _print_records(screen: Console, table: Table) -> None:
+    """One block of "column  value" lines for each row."""
+    if table.title:
+        screen.print(table.title)
+    for row in zip(*(column.cells for column in table.columns), strict=True):
+        record = Table.grid(padding=(0, 2))
+        record.add_column(no_wrap=True)
+        record.add_column(overflow="fold")
+        for column, cell in zip(table.columns, row, strict=True):
+            record.add_row(column.header, cell)
+        screen.print()
+        screen.print(record)

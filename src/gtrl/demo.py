@@ -54,9 +54,9 @@ def demo(
             **METHOD_FIELDS, **TRAINING_FIELDS,
         )  # fmt: skip
         rows += evaluate(run, episodes=episodes, workers=workers, base_seed=seed, show=show)
-    console.output.print(comparison(rows, episodes))
+    console.print_table(comparison(rows, episodes))
     picture = draw(folder, rows)
-    console.output.print(f"picture: {picture}")
+    console.say(f"picture: {picture}")
     return folder
 
 

@@ -95,7 +95,7 @@ def load_plugin(module: str) -> ModuleType:
         raise ConfigError(f"the module '{module}' cannot be imported: {error}.") from error
     for registry in _registries:
         for thing in vars(found).values():
-            defined_here = getattr(thing, "__module__", module) == module
+            defined_here = not isinstance(thing, type) or thing.__module__ == module  # an object does not say where
             if defined_here and registry.fits(thing) and registry.things.get(thing.name) is not thing:
                 registry.add(thing, module)
     return found

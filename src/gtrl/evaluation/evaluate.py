@@ -1,5 +1,6 @@
 """Evaluating a run or a policy file by the paper's protocol: five goals, N episodes each, mean action."""
 
+import logging
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from gtrl.runs.policy import load_policy
 from gtrl.runs.run import Run, checkpoint_path, shown
 from gtrl.tasks import EPISODES_PER_GOAL, GOALS_PER_TASK, SCORED_STEPS, Task, find_task
 
+log = logging.getLogger(__name__)
 RECORDED = 3  # episodes a goal whose paths go into `rollouts.npz`
 Row = dict[str, Any]
 
@@ -77,7 +79,7 @@ def write_maps(run: Run, task: Task, step: int) -> None:
     try:
         write_values(run, task, step)
     except RunError as error:
-        console.warn(f"eval.csv is complete, but values.npz is not written: {error}")
+        log.warning(f"eval.csv is complete, but values.npz is not written: {error}")
 
 
 def look_up(what: str | Path | Run, step: int | None) -> tuple[Run | None, list[Path], list[dict[str, Any]], Task]:

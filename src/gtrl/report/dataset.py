@@ -103,7 +103,7 @@ def print_report(report: Report) -> None:
         print(f"{key:<13}{'×'.join(map(str, shape)):<12} {told}".rstrip())
     if report.facts:
         rows = [[fact.what, fact.found, fact.expected, "" if fact.agrees else "differs"] for fact in report.facts]
-        console.print_wide(console.table("", ["", "this file", "the task", ""], rows, text=4))
+        console.print_table(console.table("", ["", "this file", "the task", ""], rows, text=4))
     for problem in report.problems:
         print(f"problem      {problem}")
     if report.picture:

@@ -4,6 +4,7 @@ One file is there whole or not at all, and holds a checksum of every array: a bi
 on. (Orbax restores such numbers without a word: docs/runs.md.)
 """
 
+import logging
 import os
 from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,10 +14,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from gtrl import console
 from gtrl.errors import RunError
 from gtrl.io.npz import read_npz, write_npz
 from gtrl.runs.run import checkpoint_path
+
+
+log = logging.getLogger(__name__)
 
 
 class DamagedError(RunError):
@@ -72,7 +75,7 @@ def newest(folder: Path, like: Any) -> tuple[int, Any]:
         except DamagedError as error:
             path = checkpoint_path(folder, step)
             os.replace(path, path.with_name(f"{path.name}.damaged"))
-            console.warn(f"{error} It is put aside as {path.name}.damaged.")
+            log.warning(f"{error} It is put aside as {path.name}.damaged.")
     return 0, None
 
 

@@ -166,7 +166,7 @@ def collect(
     if _is_done(plan):
         shutil.rmtree(plan.work, ignore_errors=True)
         return plan.path
-    with console.saying_how_to_go_on(), _begun(plan):
+    with console.resume_hint(), _begun(plan):
         missing = [_missing(plan, shard) for shard in plan.files]
         jobs = [(shard, job) for shard, parts in enumerate(missing) for job in parts]
         left = sum(len(job[-1]) for _, job in jobs) * (plan.task.trajectory_length + 1)

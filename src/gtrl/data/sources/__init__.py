@@ -1,1 +1,1 @@
-"""Where a dataset can be had."""
+"""Where a task's dataset comes from: OGBench's cache, a download, or our own collectors."""

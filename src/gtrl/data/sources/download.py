@@ -1,7 +1,7 @@
-"""Downloading a task's dataset: from OGBench's own host, then from a mirror. Nothing broken ever gets its name.
+"""Downloading a task's dataset: from OGBench's own host, then from a mirror.
 
-A file streams into `<name>.<host>.download` beside where it will be. A broken connection is gone on with, now or by the
-next command; the file is moved into place once it is whole, readable and what the task expects.
+A file streams into `<name>.<host>.download` beside its final place. A broken transfer is resumed, at once or by the
+next command; the file is moved into place once it is complete, readable and what the task expects.
 """
 
 import glob
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gtrl import console
-from gtrl.console import Bar, saying_how_to_go_on
+from gtrl.console import Bar, resume_hint
 from gtrl.data.checks import check_file
 from gtrl.data.origin import digest_of, origin_path, record_origin, validation_path
 from gtrl.envs.isolation import quietly
@@ -29,13 +29,13 @@ from gtrl.tasks import OGBenchTask
 
 MIRROR = "GTRL_MIRROR"  # the environment variable
 TIMEOUT = 20.0  # seconds without an answer
-ATTEMPTS = 5  # times a transfer is taken up again without a byte of progress
+ATTEMPTS = 5  # times a transfer is resumed without a byte of progress
 PAUSE = 1.0  # seconds before the first of them; twice as long before each next
-BLOCK = 1 << 18
+BLOCK = 1 << 18  # bytes read at a time
 MEGA = 1e6
 
 
-class Broken(Exception):  # noqa: N818, a condition that is mended by going on
+class Broken(Exception):  # noqa: N818, a condition that resuming repairs
     """The connection ended before the file did."""
 
 
@@ -62,7 +62,7 @@ def download(task: OGBenchTask, path: Path, *, mirror: str | None = None, show: 
     path.parent.mkdir(parents=True, exist_ok=True)
     failures = []
     lock = path.with_name(f"{path.name}.download.lock")
-    with saying_how_to_go_on(), locked(lock, f"downloading {path.name}"):
+    with resume_hint(), locked(lock, f"downloading {path.name}"):
         for base in sources(mirror):
             try:
                 _download_both(task, path, base, show)
@@ -88,19 +88,19 @@ def _download_both(task: OGBenchTask, path: Path, base: str, show: bool) -> None
             raise DownloadError(f"sent a wrong or broken {name}, which was thrown away: {problems[0]}")
     digests = {file.name: digest_of(partial) for file, partial in zip(files, partials, strict=True)}
     record_origin(path, dict(reversed(digests.items())), **{"from": "downloaded", "address": base})
-    for file, partial in zip(files, partials, strict=True):  # the training file last: whoever finds it finds both
+    for file, partial in zip(files, partials, strict=True):  # the training file last: where it is, both are
         os.replace(partial, file)
     discard_partials(path)
 
 
 def _partial(file: Path, base: str) -> Path:
-    """What has come of a file from one server; another server's file may be another."""
+    """Where the part of a file that came from one server is kept; another server's file may differ."""
     host = re.sub(r"[^\w.]+", "-", urllib.parse.urlsplit(base).netloc)
     return file.with_name(f"{file.name}.{host}.download")
 
 
 def discard_partials(path: Path) -> None:
-    """Remove what is left of downloads of a training file and its validation file."""
+    """Remove unfinished downloads of a training file and its validation file."""
     for file in (path, validation_path(path)):
         for partial in file.parent.glob(f"{glob.escape(file.name)}.*.download"):
             _discard(partial)
@@ -111,7 +111,7 @@ def discard_partials(path: Path) -> None:
 
 
 def _note(partial: Path) -> Path:
-    """What a partial file is a part of: its address and the server's tag for that version of it."""
+    """The file that records what a partial file is a part of: its address and the server's tag for that version."""
     return partial.with_name(f"{partial.name}.json")
 
 
@@ -121,7 +121,7 @@ def _discard(partial: Path) -> None:
 
 
 def _fetch(url: str, partial: Path, show: bool) -> None:
-    """Fetch all of a file, taking the transfer up again where it broke."""
+    """Fetch all of a file, resuming the transfer where it broke."""
     name = url.rsplit("/", 1)[-1]
     with console.bar(f"downloading {name}", None, "MB", show) as bar:
         failures, farthest = 0, _size(partial)
@@ -133,8 +133,8 @@ def _fetch(url: str, partial: Path, show: bool) -> None:
                 farthest = max(farthest, _size(partial))
                 if failures >= ATTEMPTS:
                     came = f"{_size(partial) / MEGA:,.1f} MB"
-                    told = f"broke off {name} after {came} ({error}); the same command goes on from there"
-                    raise DownloadError(told) from error
+                    message = f"broke off {name} after {came} ({error}); the same command goes on from there"
+                    raise DownloadError(message) from error
                 time.sleep(PAUSE * 2 ** (failures - 1))
             else:
                 return
@@ -157,7 +157,7 @@ def _transfer(url: str, partial: Path, bar: Bar) -> None:
     with _open(urllib.request.Request(url, headers=headers), partial) as answer:  # noqa: S310, http or https
         start, size = _span(answer, have, partial)
         if not start:
-            _discard(partial)  # before its note is another's
+            _discard(partial)  # before the note describes another file
         tag = answer.headers.get("ETag") or answer.headers.get("Last-Modified") or ""
         write_text(_note(partial), json.dumps({"url": url, "tag": "" if tag.startswith("W/") else tag, "size": size}))
         with partial.open("ab") as file:
@@ -188,7 +188,7 @@ def _span(answer: Any, have: int, partial: Path) -> tuple[int, int | None]:
 
 def _open(request: urllib.request.Request, partial: Path) -> Any:
     name = request.full_url.rsplit("/", 1)[-1]
-    failure = Broken if request.has_header("Range") else DownloadError  # what has come is worth another try
+    failure = Broken if request.has_header("Range") else DownloadError  # a partial file is worth another attempt
     try:
         return urllib.request.urlopen(request, timeout=TIMEOUT)  # noqa: S310, http or https
     except urllib.error.HTTPError as error:
@@ -196,10 +196,10 @@ def _open(request: urllib.request.Request, partial: Path) -> Any:
         if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
             _discard(partial)  # the file is another one by now: all of it again
             raise Broken("the file has changed") from error
-        told = {401: "wants a password for", 403: "refuses", 404: "has no file", 410: "has no more file"}
+        answers = {401: "wants a password for", 403: "refuses", 404: "has no file", 410: "has no more file"}
         if error.code >= 500 or error.code == http.client.TOO_MANY_REQUESTS:
             raise failure(f"is out of order just now ({error.code} {error.reason})") from error
-        raise DownloadError(f"{told.get(error.code, 'does not give')} {name} ({error.code})") from error
+        raise DownloadError(f"{answers.get(error.code, 'does not give')} {name} ({error.code})") from error
     except (OSError, http.client.HTTPException, UnicodeError) as error:
         reason = getattr(error, "reason", error)
         if isinstance(reason, TimeoutError):

@@ -1,9 +1,8 @@
-"""A task's dataset from wherever it can be had: the cache, a download, or our own collectors."""
+"""A task's dataset: from the cache, a download, or our own collectors."""
 
-from collections.abc import Callable
+import logging
 from pathlib import Path
 
-from gtrl import console
 from gtrl.data.checks import check_file
 from gtrl.data.collect.expert import FLAGS, NO_EXPERTS, Experts, roles_of
 from gtrl.data.collect.files import collect
@@ -13,6 +12,7 @@ from gtrl.data.sources.download import MIRROR, discard_partials, download
 from gtrl.errors import DataError, DownloadError
 from gtrl.tasks import OGBenchTask, Task, ogbench_task
 
+log = logging.getLogger(__name__)
 CACHE = Path("~/.ogbench/data")  # OGBench's own, so that files users already have are found
 
 
@@ -31,43 +31,38 @@ def get_dataset(
     experts: Experts = NO_EXPERTS,
     show: bool = True,
 ) -> Path:
-    """The task's training file, its validation file beside it: found, else downloaded, else collected; it says which.
+    """The task's training file, its validation file beside it: found, else downloaded, else collected.
 
-    `folder` is OGBench's cache by default. Where the data came from is kept beside it, with its digest.
+    `folder` is OGBench's cache by default. Where the data came from is logged, and kept beside it with its digest.
     """
     task = ogbench_task(task)
     path = cached_file(task, folder)
-    say = _teller(show)
     if path.exists():
         _check_cached(path, task)
-        say(f"found {path} ({_told(path)})")
+        log.info(f"found {path} ({_description(path)})")
         return path
     if validation_path(path).exists():
         raise DataError(f"{validation_path(path)} lies there without its training file; move it away and try again.")
     plan = Plan(task, path, task.trajectories, seed=seed, experts=experts)
     if plan.work.exists():
-        say(f"an interrupted collection is in {plan.work}: going on with it")
+        log.info(f"an interrupted collection is in {plan.work}: continuing it")
     elif not task.public:
-        say(f"{task.name} has no public dataset: collecting it here")
+        log.info(f"{task.name} has no public dataset: collecting it here")
     else:
         try:
             address = download(task, path, mirror=mirror, show=show)
         except DownloadError as failure:
-            _explain(task, failure, experts, say)
+            _check_can_collect(task, failure, experts)
         else:
-            say(f"downloaded {path} from {address}")
+            log.info(f"downloaded {path} from {address}")
             return path
     collect(task, path, workers=workers, seed=seed, experts=experts, show=show)
     discard_partials(path)
-    say(f"collected {path}")
+    log.info(f"collected {path}")
     return path
 
 
-def _teller(show: bool) -> Callable[[str], None]:
-    return console.say if show else lambda _: None
-
-
-def _told(path: Path) -> str:
+def _description(path: Path) -> str:
     """Where a file came from, as far as is known, and what it lacks."""
     origin = origin_of(path, {file.name: digest_of(file) for file in files_of(path)})
     known = "where from is not recorded" if origin["from"] == "file" else str(origin["from"])
@@ -81,8 +76,8 @@ def _check_cached(path: Path, task: OGBenchTask) -> None:
             raise DataError(f"{file} is in the cache but {problems[0]}; remove it and try again.")
 
 
-def _explain(task: OGBenchTask, failure: DownloadError, experts: Experts, say: Callable[[str], None]) -> None:
-    """Say why the download failed and that collecting comes next, or, where that cannot be done, what can be."""
+def _check_can_collect(task: OGBenchTask, failure: DownloadError, experts: Experts) -> None:
+    """Warn that the download failed and collecting comes next; where an expert is missing, say what can be done."""
     reason = str(failure).rstrip(".")
     missing = [role for role in roles_of(task) if getattr(experts, role) is None]
     if missing:
@@ -91,4 +86,4 @@ def _explain(task: OGBenchTask, failure: DownloadError, experts: Experts, say: C
             f"{task.dataset} could not be downloaded: {reason}; try again later, name another address with --mirror "
             f"URL or {MIRROR}, or collect it with {needed}, see docs/formats.md."
         ) from failure
-    say(f"no download: {reason}. Collecting the data here instead; Ctrl-C stops it and the same command goes on.")
+    log.warning(f"no download: {reason}. Collecting the data here instead; Ctrl-C stops, the same command continues.")

@@ -1,4 +1,4 @@
-"""`gtrl theory`: Example 1 in numbers, what was checked, and what it takes for it to hold."""
+"""`gtrl theory`: Example 1 in numbers, the checks of the propositions, and what they need to hold."""
 
 import math
 from pathlib import Path
@@ -41,25 +41,22 @@ def example_table() -> Any:
     return console.table("", ["", "Q(s, g)", "that is, steps", "Q(s, A)"], rows)
 
 
-def tell(out: Path | None = None, processes: int = checks.PROCESSES, seed: int = 0) -> bool:
-    """Print it all, draw the pictures if there is a folder for them; whether every check holds."""
+def print_summary(out: Path | None = None, processes: int = checks.PROCESSES, seed: int = 0) -> bool:
+    """Print all of it, draw the pictures if there is a folder for them; whether every check holds."""
     if processes < 1:
         raise ConfigError(f"the propositions need at least one random process to be checked on, not {processes}.")
     if seed < 0:
         raise ConfigError(f"the seed must be 0 or more, not {seed}.")
     console.say(f"Example 1: s leads to A or B, each half the time; to g it is 1 step from A, 10 from B (γ = {GAMMA})")
-    console.output.print(example_table())
+    console.print_table(example_table())
     console.say("\nChecked, each against another computation:")
     everything_holds = True
     for check in checks.run(processes, seed):
         everything_holds &= check.holds
-        mark = "✓" if check.holds else "✗ FAILS:"
-        cases = f"{check.cases} processes, largest deviation {check.deviation:.0e}"
-        console.say(f"  {mark} {check.name}: {check.says} ({cases})")
+        console.say(f"  {_check_line(check)}")
     console.say("\nAssumed, and what happens without it:")
     for example in counterexamples.run():
-        numbers = f"{example.found:.3f} instead of {example.expected:.3f}"
-        console.say(f"  · {example.assumption} (for {example.needed_for}). {example.shows}: {numbers}")
+        console.say(f"  · {_example_line(example)}")
     if out:
         from gtrl.theory.pictures import draw
 
@@ -67,3 +64,13 @@ def tell(out: Path | None = None, processes: int = checks.PROCESSES, seed: int =
         for path in draw(out.expanduser()):
             console.say(f"  {path}")
     return everything_holds
+
+
+def _check_line(check: checks.Check) -> str:
+    mark = "✓" if check.holds else "✗ FAILS:"
+    return f"{mark} {check.name}: {check.says} ({check.cases} processes, largest deviation {check.deviation:.0e})"
+
+
+def _example_line(example: counterexamples.Counterexample) -> str:
+    numbers = f"{example.found:.3f} instead of {example.expected:.3f}"
+    return f"{example.assumption} (for {example.needed_for}). {example.shows}: {numbers}"

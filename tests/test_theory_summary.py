@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from gtrl.cli import main, theory_command
-from gtrl.theory import checks, counterexamples, curves, examples, pictures, tell
+from gtrl.theory import checks, counterexamples, curves, examples, pictures, summary
 
 pytestmark = pytest.mark.usefixtures("optimized_file")
 
@@ -251,7 +251,7 @@ def test_errors_fall_with_data():
 
 
 def test_example_values_are_those_of_the_processes():
-    values = tell.example_values()
+    values = summary.example_values()
     s, a, g = (examples.TELEPORTER[name] for name in "sAg")
     told = {name: (round(q[s, g], 3), round(q[s, a], 3)) for name, q in values.items()}
     assert told["TRL, κ = 0.7"] == (0.945, 0.990)
@@ -276,7 +276,7 @@ def test_the_example_of_the_docs_runs(capsys: pytest.CaptureFixture[str]):
 def test_the_numbers_of_the_docs_are_those_of_the_command():
     """The table of Example 1, and what happens without each assumption, in the order of the page."""
     page = (Path(__file__).parents[1] / "docs" / "theory.md").read_text()
-    values = tell.example_values()
+    values = summary.example_values()
     s, a, g = (examples.TELEPORTER[name] for name in "sAg")
     rows = [line for line in page.splitlines() if re.match(r"\| (V\\\*|V_DC|TRL|GTRL|MC)", line)]
     for line, q in zip(rows, values.values(), strict=True):

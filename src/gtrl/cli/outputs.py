@@ -1,0 +1,31 @@
+"""Checks that output can be written, before a command begins its work. Nothing is created."""
+
+import tempfile
+from pathlib import Path
+
+from gtrl.errors import ConfigError
+
+
+def check_output_folder(path: Path, flag: str = "--out") -> Path:
+    """The folder that a flag names, where files can be written into it or it can be made; else a ConfigError."""
+    path = path.expanduser()
+    try:
+        existing = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+        if not existing.is_dir():
+            why = "it is a file" if existing == path else f"{existing} is a file"
+            raise ConfigError(f"{path} cannot be a folder: {why}; choose another {flag}.")
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigError(f"nothing can be written to {path} ({reason}); choose another {flag}.") from error
+    return path
+
+
+def check_output_file(path: Path, flag: str = "--out") -> Path:
+    """The file that a flag names, where it can be written; else a ConfigError."""
+    path = path.expanduser()
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder, not a file; choose another {flag}.")
+    check_output_folder(path.parent, flag)
+    return path

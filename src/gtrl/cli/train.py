@@ -1,0 +1,209 @@
+"""`gtrl train`: the method, the task and the run to resume decide the defaults, so they are read first."""
+
+import argparse
+import dataclasses
+import shlex
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
+
+import tyro
+from tyro.conf import OmitArgPrefixes
+
+from gtrl import console
+from gtrl.cli.flags import flag_name, parse
+from gtrl.cli.outputs import check_output_folder
+from gtrl.errors import ConfigError, DataError, RunError
+from gtrl.registry import load_plugin
+from gtrl.runs.run import Run
+from gtrl.tasks import EPISODES_PER_GOAL, Task, find_task, ogbench_task
+
+BEGAN = time.perf_counter()  # about when the command was started
+
+
+@dataclasses.dataclass(frozen=True)
+class Flags:
+    """The flags that belong neither to `Training` nor to the method."""
+
+    task: str | None = None  # one of `gtrl tasks`, or my_module:TASK; without one, --data is your own file
+    data: Path | None = None  # a dataset file or a folder of shards; by default the task's file in OGBench's cache
+    seeds: tuple[int, ...] = (0, 1, 2, 3)  # trained together
+    out: Path | None = None  # the run directory; by default runs/<task>/<algorithm>/<time>
+    resume: bool = False  # continue the run in --out from its newest good checkpoint; its config gives the defaults
+    accept_changes: bool = False  # with --resume: also where the config, the data or a version changed
+    eval_during: bool = False  # evaluate policies as they are written, while training goes on
+    eval_episodes: int = EPISODES_PER_GOAL  # with --eval-during: for each goal
+    eval_workers: int | None = None  # with --eval-during: processes; by default all cores but one
+    wandb: str | None = None  # log to this project of Weights & Biases too
+    wandb_mode: Literal["online", "offline", "disabled"] = "online"  # with --wandb
+
+
+class Defaults(NamedTuple):
+    """What holds unless a flag says otherwise; `algorithm` and `training` are instances of their dataclasses."""
+
+    flags: Flags
+    training: Any
+    algorithm: Any
+
+
+def train_command(args: Sequence[str]) -> None:
+    """Train a method on a dataset, or resume a run.
+
+    `gtrl train METHOD --task TASK [--data FILE] [flags]` or `gtrl train --resume --out RUN [flags]`.
+    """
+    if not args or args[0] in ("-h", "--help"):
+        print_usage()
+        return
+    method, args = (None, args) if args[0].startswith("-") else (args[0], args[1:])
+    early = read_early(args)
+    saved = saved_config(early.out) if early.resume and early.out else None
+    defaults = defaults_for(method, early, saved)
+    flags, training, fields = parse_flags(defaults, args)
+    run = run_training(flags, training, type(defaults.algorithm), fields)
+    console.say(f"trained: {run.path}")
+    task = find_task(flags.task) if flags.task else None
+    if task and task.environment:
+        console.say(f"next: {shlex.join(['gtrl', 'evaluate', str(run.path)])}")
+
+
+def print_usage() -> None:
+    from gtrl.algorithms import ALGORITHMS
+
+    print("usage: gtrl train METHOD --task TASK [--data FILE] [flags]")
+    print("       gtrl train --resume --out RUN [flags]\n")
+    print(f"METHOD is one of {', '.join(ALGORITHMS)}; or my_module:MyMethod.")
+    print("'gtrl train METHOD --help' lists the flags.")
+
+
+def read_early(args: Sequence[str]) -> argparse.Namespace:
+    """The flags that the defaults of all others depend on."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--task", nargs="?")
+    parser.add_argument("--out", nargs="?", type=Path)
+    parser.add_argument("--resume", action=argparse.BooleanOptionalAction, default=False)
+    return parser.parse_known_args(args)[0]
+
+
+def saved_config(out: Path) -> dict[str, Any] | None:
+    """The config of a run, its plugins loaded; None where there is no run yet."""
+    run = Run(out.expanduser())
+    if not run.exists:
+        return None
+    for module in run.config.get("plugins", ()):
+        load_plugin(module)
+    return run.config
+
+
+def defaults_for(method: str | None, early: argparse.Namespace, saved: dict[str, Any] | None) -> Defaults:
+    """From the run to resume, where there is one of this method; else from the method and the task."""
+    from gtrl.algorithms import ALGORITHMS, find_algorithm, make
+    from gtrl.training.config import Training
+
+    if method is None and saved is None:
+        if early.resume and early.out:
+            raise RunError(f"{early.out} holds no run to resume; to begin one, name a method: gtrl train METHOD ...")
+        if early.resume:
+            raise ConfigError("say which run to go on with: --resume needs --out.")
+        known = ", ".join(ALGORITHMS)
+        raise ConfigError(f"name a method first: gtrl train METHOD ..., where METHOD is one of {known}.")
+    kind = find_algorithm(saved["algorithm"]["name"] if method is None and saved else str(method))
+    if saved is None or saved["algorithm"]["name"] != kind.name:
+        task = find_task(early.task) if early.task else None
+        return Defaults(Flags(), Training(), make(kind.name, task))
+    source = saved["data"]["source"]
+    flags = Flags(task=saved["task"], data=source and Path(source), seeds=tuple(saved["seeds"]))
+    fields = {name: value for name, value in saved["algorithm"].items() if name != "name"}
+    return Defaults(flags, _restored(Training, saved["training"], early.out), _restored(kind, fields, early.out))
+
+
+def _restored(kind: Any, saved: dict[str, Any], run: Path) -> Any:
+    """A dataclass from what JSON kept of it."""
+    unknown = sorted(saved.keys() - {field.name for field in dataclasses.fields(kind)})
+    if unknown:
+        raise RunError(f"{run} was made by another version: {kind.__name__} has no field '{unknown[0]}' here.")
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in saved.items()})
+
+
+def parse_flags(defaults: Defaults, args: Sequence[str]) -> tuple[Flags, Any, dict[str, Any]]:
+    """What the command line says, on top of the defaults: the flags, the training and the method's fields."""
+    kind, training_kind = type(defaults.algorithm), type(defaults.training)
+    taken = [field.name for of in (Flags, training_kind) for field in dataclasses.fields(of)]
+    shown = _with_prefixes(kind, taken)
+    default = shown(**_fields_of(defaults.algorithm))
+
+    @dataclasses.dataclass(frozen=True)
+    class Train(Flags):
+        training: OmitArgPrefixes[training_kind] = defaults.training  # pyright: ignore[reportInvalidTypeForm]
+        method: OmitArgPrefixes[shown] = default  # pyright: ignore[reportInvalidTypeForm]
+
+    own = [f"method.{field}" if field in taken else field for field in _fields_of(defaults.algorithm)]
+    prog = f"gtrl train {kind.name}"
+    description = (kind.__doc__ or "").strip()
+    chosen = parse(Train, args, prog, description, [*taken, *own], default=Train(**_fields_of(defaults.flags)))
+    return chosen, chosen.training, _fields_of(chosen.method)
+
+
+def _fields_of(instance: Any) -> dict[str, Any]:
+    return {field.name: getattr(instance, field.name) for field in dataclasses.fields(instance) if field.init}
+
+
+def _with_prefixes(kind: type, taken: Iterable[str]) -> Any:
+    """The method's dataclass; a field whose flag is taken has the prefix `method.`."""
+    hints = get_type_hints(kind, include_extras=True)
+    clashing = [
+        (field.name, Annotated[hints[field.name], tyro.conf.arg(name=f"method.{flag_name(field.name)[2:]}")], field)
+        for field in dataclasses.fields(kind)
+        if field.name in taken
+    ]
+    if not clashing:
+        return kind
+    # Of the same name, so that tyro finds the comments beside its fields.
+    name = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    return dataclasses.make_dataclass(kind.__name__, clashing, bases=(kind,), frozen=True, namespace=name)
+
+
+def run_training(flags: Flags, training: Any, kind: Any, fields: dict[str, Any]) -> Run:
+    """Train as the flags say."""
+    from gtrl.data.dataset import load_dataset
+    from gtrl.training.train import train
+
+    if flags.eval_during and flags.eval_episodes < 1:
+        raise ConfigError(f"--eval-episodes is {flags.eval_episodes} and must be at least 1.")
+    task = find_task(flags.task) if flags.task else None
+    path = data_path(flags.data, task)
+    check_output_folder(flags.out or Path("runs"))
+    return train(  # nothing here keeps the data: shards come and go
+        kind, load_dataset(path, task), out=flags.out, seeds=flags.seeds, training=training,
+        callbacks=callbacks_for(flags), resume=flags.resume, accept_changes=flags.accept_changes, handle_signals=True,
+        **fields,
+    )  # fmt: skip
+
+
+def data_path(given: Path | None, task: Task | None) -> Path:
+    """The dataset to train on: the one given, else the task's in OGBench's cache."""
+    from gtrl.data.sources.get import cached_file
+
+    if given:
+        return given
+    if task is None:
+        raise DataError("say what to train on: --task TASK, --data FILE, or both.")
+    path = cached_file(ogbench_task(task))
+    if not path.exists():
+        command = shlex.join(["gtrl", "data", "get", task.name])
+        raise DataError(f"there is no data for {task.name} at {path}: give --data FILE, or get it with '{command}'.")
+    return path
+
+
+def callbacks_for(flags: Flags) -> list[Any]:
+    """What the flags add to a run."""
+    from gtrl.training.callbacks import Timing, WandB
+
+    callbacks: list[Any] = [Timing(began=BEGAN)]
+    if flags.eval_during:
+        from gtrl.evaluation.during import EvaluateDuring
+
+        callbacks.append(EvaluateDuring(flags.eval_episodes, workers=flags.eval_workers))
+    if flags.wandb:
+        callbacks.append(WandB(flags.wandb, mode=flags.wandb_mode))
+    return callbacks
