@@ -15,8 +15,7 @@ from gtrl import console
 from gtrl.cli.flags import flag_name, parse
 from gtrl.cli.outputs import check_output_folder
 from gtrl.errors import ConfigError, DataError, RunError
-from gtrl.registry import load_plugin
-from gtrl.runs.run import Run
+from gtrl.runs.run import Run, load_plugins
 from gtrl.tasks import EPISODES_PER_GOAL, Task, find_task, ogbench_task
 
 BEGAN = time.perf_counter()  # about when the command was started
@@ -35,6 +34,7 @@ class Flags:
     eval_during: bool = False  # evaluate policies as they are written, while training goes on
     eval_episodes: int = EPISODES_PER_GOAL  # with --eval-during: for each goal
     eval_workers: int | None = None  # with --eval-during: processes; by default all cores but one
+    callbacks: tuple[str, ...] = ()  # of your own: my_module:MyCallback, or the name of a registered one
     wandb: str | None = None  # log to this project of Weights & Biases too
     wandb_mode: Literal["online", "offline", "disabled"] = "online"  # with --wandb
 
@@ -90,8 +90,7 @@ def saved_config(out: Path) -> dict[str, Any] | None:
     run = Run(out.expanduser())
     if not run.exists:
         return None
-    for module in run.config.get("plugins", ()):
-        load_plugin(module)
+    load_plugins(run)
     return run.config
 
 
@@ -197,9 +196,9 @@ def data_path(given: Path | None, task: Task | None) -> Path:
 
 def callbacks_for(flags: Flags) -> list[Any]:
     """What the flags add to a run."""
-    from gtrl.training.callbacks import Timing, WandB
+    from gtrl.training.callbacks import CALLBACKS, Timing, WandB
 
-    callbacks: list[Any] = [Timing(began=BEGAN)]
+    callbacks: list[Any] = [Timing(began=BEGAN), *(CALLBACKS.find(name)() for name in flags.callbacks)]
     if flags.eval_during:
         from gtrl.evaluation.during import EvaluateDuring
 

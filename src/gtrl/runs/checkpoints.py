@@ -18,7 +18,6 @@ from gtrl.errors import RunError
 from gtrl.io.npz import read_npz, write_npz
 from gtrl.runs.run import checkpoint_path
 
-
 log = logging.getLogger(__name__)
 
 

@@ -26,7 +26,11 @@ SHOWN_LOSSES = ("critic", "actor")  # beside the progress bar, where a method ha
 class Callback:
     """Override what you need. All methods are called in the thread that trains, in the order of the callbacks."""
 
-    name: ClassVar[str] = ""  # on the command line
+    name: ClassVar[str]  # on the command line; by default that of the class
+
+    def __init_subclass__(cls) -> None:
+        if "name" not in vars(cls):
+            cls.name = cls.__name__
 
     def on_start(self, session: "Session") -> None:
         """Before the first step. `session` has the run, the method, the seeds and `stop()`."""
@@ -48,7 +52,7 @@ class Callback:
 
 
 def _is_callback(thing: Any) -> bool:
-    return isinstance(thing, type) and issubclass(thing, Callback) and bool(thing.name)
+    return isinstance(thing, type) and issubclass(thing, Callback) and thing is not Callback
 
 
 CALLBACKS: Registry[type[Callback]] = Registry("callback", "gtrl.callbacks", _is_callback)
