@@ -32,8 +32,9 @@ class State(NamedTuple):
     summed: Array  # over how many steps
 
     def means(self) -> dict[str, Array]:
-        """The metrics since the last log, averaged."""
-        return jax.tree.map(lambda total: total / self.summed, self.sums)
+        """The metrics since the last log, averaged; all seeds have taken as many steps."""
+        steps = int(self.summed[0])
+        return jax.tree.map(lambda total: total / steps, self.sums)
 
     def after_log(self) -> "State":
         """The same with sums that begin anew."""
