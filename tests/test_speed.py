@@ -292,7 +292,10 @@ WITHOUT_TRITON = """
 import logging, sys
 import jax, numpy as np
 
-logging.basicConfig(format="%(levelname)s %(message)s", level=logging.INFO, stream=sys.stdout)
+handler = logging.StreamHandler(sys.stdout)
+handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+logging.getLogger("gtrl").addHandler(handler)
+logging.getLogger("gtrl").setLevel(logging.INFO)
 sys.modules["MISSING"] = None
 from gtrl.io import mlp
 from gtrl.nn import speed
@@ -347,22 +350,22 @@ from gtrl import bench
 from gtrl.data.dataset import Spec
 from gtrl.nn import speed
 from gtrl.algorithms import make
-from gtrl.training import config, devices, loop
+from gtrl.training import config, devices, loop, monitor
 
 spec = Spec(5, 3, 2)
 data, algorithm = bench.synthetic(spec, 400, 50), make("gtrl", hidden=(16,))
 assert jax.local_device_count() == 4
 speed.INTERPRETED = True  # used where the batch is whole
-for seeds, devices, shape in ((4, 2, (2, 1)), (2, None, (2, 1)), (1, 2, (1, 2)), (2, 4, (2, 2))):
+for seeds, most, shape in ((4, 2, (2, 1)), (2, None, (2, 1)), (1, 2, (1, 2)), (2, 4, (2, 2))):
     results = []
-    for count in (1, devices):
+    for count in (1, most):
         how = config.Update(batch_size=32, learning_rate=1e-3, fast=speed.ON_GPU, devices=count)
         keys = loop.seed_keys(range(seeds))
         states = loop.init(algorithm, how, spec, keys, data)
         states = states._replace(target=jax.tree.map(lambda leaf: leaf * 1.05, states.target))
         states = loop.advance(algorithm, how, states, keys, data, 3)
         results.append(jax.device_get((states, monitor.validate(algorithm, how, states, keys, data))))
-    mesh = how.mesh(seeds)
+    mesh = devices.mesh(how, seeds)
     assert tuple(mesh.shape.values()) == shape, mesh
     used = {shard.device for shard in jax.tree.leaves(states.nets)[0].addressable_shards}
     assert len(used) == shape[0] * shape[1], used
