@@ -42,7 +42,7 @@ from gtrl import cli, workers
 from gtrl.evaluation import rollout
 {}
 sys.exit(cli.main(sys.argv[1:]))"""
-IMPATIENT = "workers.FIRST_PATIENCE, workers.PATIENCE, workers.TIMES = 20.0, 5.0, 3.0"
+IMPATIENT = "workers.FIRST_PATIENCE_SECONDS, workers.MIN_PATIENCE_SECONDS, workers.PATIENCE_FACTOR = 20.0, 5.0, 3.0"
 RAISING = """
 def raising_job(job):  # in a worker
     def stumble(self, action, step=rollout.Slot.step):

@@ -13,9 +13,9 @@ from ogbench.relabel_utils import add_oracle_reps
 
 from gtrl.cli import main
 from gtrl.data.checks import check_file
-from gtrl.data.dataset import Data, load_dataset, make_dataset
-from gtrl.errors import DataError
-from gtrl.tasks import TASKS, ogbench_task
+from gtrl.data.dataset import Data, as_data, load_dataset, make_dataset
+from gtrl.errors import DataError, UnknownNameError
+from gtrl.tasks import REGISTERED, TASKS, Task, ogbench_task
 
 Write = Callable[..., Path]
 MINI = "pointmaze-mini-navigate"
@@ -132,6 +132,90 @@ def test_own_arrays() -> None:
     np.testing.assert_array_equal(make_dataset(rows, rows, terminals).transitions, [0, 1])
     with pytest.raises(DataError, match=r"^the arrays are not a dataset: .*differ in length"):
         make_dataset(rows, rows[:2], terminals)
+
+
+@pytest.mark.parametrize(
+    ("identity", "said"),
+    [
+        ([0, 1], r"'identity' has shape \(2,\), not \(3,\)"),
+        ([0, 1, 0, 1], r"'identity' has shape \(4,\), not \(3,\)"),
+        (0, r"'identity' has shape \(\), not \(3,\)"),
+        ([[0], [1], [0]], r"'identity' has shape \(3, 1\), not \(3,\)"),
+        ([0.0, 1.0, 0.5], "'identity' is of type float64, not of integers"),
+        (["a", "b", "a"], "'identity' is of type <U1, not of integers"),
+        ([True, False, True], "'identity' is of type bool, not of integers"),
+        ([0, 1, 2**31], "'identity' holds integers too large for int32"),
+        (np.array([0, 1, 2**63], np.uint64), "'identity' holds integers too large for int32"),
+    ],
+)
+def test_identity_is_an_integer_for_each_row(identity: Any, said: str) -> None:
+    rows, terminals = np.zeros((3, 2)), np.array([0, 0, 1])
+    with pytest.raises(DataError, match=rf"^the arrays are not a dataset: {said}\.$"):
+        make_dataset(rows, rows, terminals, identity=identity)
+    np.testing.assert_array_equal(make_dataset(rows, rows, terminals, identity=[2, 0, 2]).identity, [2, 0, 2])
+
+
+# --- anything that can be trained on ---
+
+OWN = Task("own", goal=[1], observation_dim=2, goal_dim=1, action_dim=2)
+
+
+def test_a_task_by_reference(write_file: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(REGISTERED, "things", dict(REGISTERED.things))
+    monkeypatch.setattr(REGISTERED, "modules", {})
+    data = load_dataset(write_file(), f"{__name__}:OWN")
+    assert data.task is OWN
+    np.testing.assert_array_equal(data.train.goals, data.train.observations[:, [1]])
+    assert load_dataset(write_file(), "own").task is OWN  # registered now
+
+
+def test_as_data_of_a_path(write_file: Write) -> None:
+    path = write_file()
+    for given in (path, str(path)):
+        data = as_data(given, OWN)
+        assert data.task is OWN
+        assert data.source == str(path)
+        np.testing.assert_array_equal(data.train.goals, data.train.observations[:, [1]])
+    assert as_data(path).task is None
+    with pytest.raises(DataError, match=r"nothing\.npz"):
+        as_data(path.with_name("nothing.npz"))
+
+
+def test_as_data_of_what_is_in_memory() -> None:
+    rows, terminals = np.arange(6).reshape(3, 2), np.array([0, 0, 1])
+    dataset = make_dataset(rows, rows / 10, terminals, rows[:, [1]])
+    data = as_data(dataset)
+    assert (data.train, data.validation, data.task, data.source) == (dataset, None, None, "memory")
+    assert data.counts == {"rows": 3, "transitions": 2, "validation_rows": 0}
+    assert as_data(data) is data
+    own = as_data(dataset, OWN)
+    assert own.task is OWN
+    assert own.train is dataset
+    assert as_data(own, OWN).task is OWN
+    assert as_data(data, OWN).task is OWN
+
+
+def test_as_data_of_another_task() -> None:
+    rows, terminals = np.arange(6).reshape(3, 2), np.array([0, 0, 1])
+    dataset = make_dataset(rows, rows / 10, terminals)
+    with pytest.raises(DataError, match="does not fit the task: goals have 2 dimensions where own has 1"):
+        as_data(dataset, OWN)
+    with pytest.raises(
+        DataError, match="does not fit the task: observations have 2 dimensions where scene-play has 40"
+    ):
+        as_data(dataset, "scene-play")
+    with pytest.raises(DataError, match=r"^the data was loaded for the task own, not for scene-play\.$"):
+        as_data(Data(dataset, task=OWN), "scene-play")
+    with pytest.raises(UnknownNameError, match="unknown task 'scen-play'"):
+        as_data(dataset, "scen-play")
+
+
+@pytest.mark.parametrize("data", [None, 3, [1, 2], {"observations": []}, (1, 2), np.zeros((3, 2))], ids=type)
+def test_as_data_of_anything_else(data: Any) -> None:
+    with pytest.raises(
+        DataError, match=f"^data is of type {type(data).__name__}: give the path .*, a Dataset .* or Data"
+    ):
+        as_data(data)
 
 
 # --- reporting ---

@@ -135,6 +135,25 @@ def test_goals_of_one_state(row, end, geometric):
     assert_follows(goal_probabilities(row, end, 100, TRAJECTORY, geometric, 0.97), np.asarray(j))
 
 
+@pytest.mark.parametrize("gamma", [1 - 2**-24, 1 - 1e-9, 1.0])
+def test_a_discount_close_to_1(gamma: float) -> None:
+    """The largest one a method takes, and ones that float32 rounds to 1: goals stay ahead on the trajectory.
+
+    P(offset > 9) = gamma^9 is 1 but for 5e-7: nearly every draw goes to the end, ten steps ahead.
+    """
+    where = jnp.full(DRAWS, 3), jnp.full(DRAWS, 13)
+    j = sample_goals(jax.random.key(2), *where, rows=100, mixture=TRAJECTORY, geometric=True, gamma=gamma)
+    assert 4 <= int(j.min()) <= int(j.max()) == 13
+    assert float(jnp.mean(j == 13)) > 0.999
+    # On the longest trajectory there may be, goals are spread: P(offset <= 2^24) = 1 - (1 - 2^-24)^(2^24) = 1 - 1 / e.
+    end = 2**31 - 2
+    where = jnp.zeros(DRAWS, jnp.int32), jnp.full(DRAWS, end)
+    j = sample_goals(jax.random.key(3), *where, rows=end + 1, mixture=TRAJECTORY, geometric=True, gamma=gamma)
+    assert int(j.min()) >= 1
+    assert int(j.max()) <= end
+    assert float(jnp.mean(j <= 2**24)) == pytest.approx(1 - np.exp(-1), abs=4 / DRAWS**0.5)
+
+
 def test_random_goals_are_any_row():
     """Rows that are a trajectory's last are goals like all others."""
     rows = sum(LENGTHS)

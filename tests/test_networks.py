@@ -1,6 +1,8 @@
 """The multilayer perceptron against formulas written out here, and how networks start."""
 
 import itertools
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,8 +11,9 @@ import pytest
 
 from gtrl.data.dataset import Spec
 from gtrl.io import mlp
+from gtrl.nn import speed
 from gtrl.nn.fused import fused
-from gtrl.nn.networks import ENSEMBLE, Actor, ActorCritic, Critic, init_mlp
+from gtrl.nn.networks import ENSEMBLE, Actor, ActorCritic, Bilinear, Critic, Network, init_mlp
 
 SPEC = Spec(observation_dim=5, action_dim=3, goal_dim=2)
 
@@ -182,6 +185,127 @@ def test_fused_passes_of_one_network():
     for result, query in zip(together, queries, strict=True):
         assert result.shape == (ENSEMBLE, 7)
         np.testing.assert_allclose(result, critic(*query), rtol=1e-5, atol=1e-6)
+
+
+def random_network(kind: type, seed: int, sizes: tuple[int, ...], members: int = 0) -> Any:
+    return kind(on_device(random_layers(seed, sizes, lead=(members,) if members else ())))
+
+
+def rows_of(seed: int, *shape: int) -> jax.Array:
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
+
+
+class Doubled(Network):
+    """A network whose call is more than its layers."""
+
+    def __call__(self, *inputs: jax.Array) -> jax.Array:
+        return 2 * super().__call__(*inputs)
+
+
+def several_passes_of_one_network() -> list[Any]:
+    critic = random_network(Critic, 20, (6, 16, 1), ENSEMBLE)
+    return [(critic, rows_of(seed, 8, 4), rows_of(10 + seed, 8, 2)) for seed in range(3)]
+
+
+def other_numbers_of_rows_in_one_network() -> list[Any]:
+    critic = random_network(Critic, 21, (6, 16, 1), ENSEMBLE)
+    return [(critic, rows_of(seed, count, 6)) for seed, count in enumerate((8, 4, 16))]
+
+
+def different_networks() -> list[Any]:
+    critic, actor = random_network(Critic, 22, (6, 16, 1), ENSEMBLE), random_network(Actor, 23, (4, 16, 3))
+    return [(critic, rows_of(0, 8, 4), rows_of(1, 8, 2)), (actor, rows_of(2, 8, 4))]
+
+
+def different_networks_and_numbers_of_rows() -> list[Any]:
+    critic, actor = random_network(Critic, 24, (6, 16, 1), ENSEMBLE), random_network(Actor, 25, (4, 16, 3))
+    return [(critic, rows_of(0, 8, 6)), (actor, rows_of(1, 4, 4)), (critic, rows_of(2, 8, 6))]
+
+
+def different_precisions() -> list[Any]:
+    actor, other = random_network(Actor, 26, (4, 16, 3)), random_network(Network, 27, (4, 16, 2))
+    return [(actor, rows_of(0, 8, 4)), (Network(on_device(other.layers, jnp.bfloat16)), rows_of(1, 8, 4))]
+
+
+def no_network_among_them() -> list[Any]:
+    critic = random_network(Critic, 28, (6, 16, 1), ENSEMBLE)
+    return [(None, rows_of(0, 8, 6)), (critic, rows_of(1, 8, 6)), (None, rows_of(2, 3, 1))]
+
+
+def callables() -> list[Any]:
+    bilinear = Bilinear(random_network(Network, 29, (6, 16, 4), 2), random_network(Network, 30, (2, 16, 4), 2))
+    function = jax.tree_util.Partial(jnp.subtract)
+    inputs = [rows_of(seed, 8, size) for seed, size in enumerate((4, 2, 2))]
+    return [(bilinear, *inputs), (function, *inputs[1:]), (bilinear, *(2 * x for x in inputs))]
+
+
+def all_kinds() -> list[Any]:
+    doubled = Doubled(random_network(Network, 31, (6, 16, 4)).layers)
+    parts = (callables(), different_networks(), no_network_among_them(), [(doubled, rows_of(5, 8, 6))])
+    return [each for passes in zip(*(itertools.chain(part, part) for part in parts), strict=False) for each in passes]
+
+
+@pytest.mark.parametrize("fast", [(), ("together",), ("together", "kernels"), ("kernels", "apart")], ids="+".join)
+@pytest.mark.parametrize(
+    "case",
+    [
+        several_passes_of_one_network,
+        other_numbers_of_rows_in_one_network,
+        different_networks,
+        different_networks_and_numbers_of_rows,
+        different_precisions,
+        no_network_among_them,
+        callables,
+        all_kinds,
+    ],
+    ids=lambda case: case.__name__,
+)
+def test_fused_passes_are_separate_calls(case: Callable[[], list[Any]], fast: tuple[str, ...]) -> None:
+    """Values, and gradients at networks and inputs."""
+    passes = case()
+    networks = {id(network): network for network, *_ in passes}
+    inputs = [arguments for _, *arguments in passes]
+
+    def loss(arguments: Any, run: Any) -> tuple[Any, Any]:
+        networks, inputs = arguments
+        again = [(networks[id(network)], *own) for (network, *_), own in zip(passes, inputs, strict=True)]
+        results = run(again)
+        return sum(((k + 1) * jnp.sin(x)).sum() for k, x in enumerate(results) if x is not None), results
+
+    separately = lambda passes: [network and network(*inputs) for network, *inputs in passes]  # noqa: E731
+    gradient = jax.grad(loss, has_aux=True)
+    expected = gradient((networks, inputs), separately)
+    with speed.using(fast):
+        found = gradient((networks, inputs), lambda passes: fused(*passes))
+    assert [x is None for x in found[1]] == [network is None for network, *_ in passes]
+    # Kernels round bfloat16 in other places.
+    tolerance = 0.1 if case is different_precisions and "kernels" in fast else 1e-4
+    for a, b in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
+        assert (a.shape, a.dtype) == (b.shape, b.dtype)
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("case", "products"),
+    [
+        (several_passes_of_one_network, 2),
+        (other_numbers_of_rows_in_one_network, 2),
+        (different_networks, 2),
+        (different_networks_and_numbers_of_rows, 4),
+        (different_precisions, 4),
+        (no_network_among_them, 2),
+    ],
+    ids=lambda case: getattr(case, "__name__", ""),
+)
+def test_fused_passes_are_few_matrix_products(case: Callable[[], list[Any]], products: int) -> None:
+    """One for each layer, where nothing keeps networks apart."""
+    with speed.using(("together",)):
+        text = str(jax.make_jaxpr(lambda: fused(*case()))())
+    assert text.count("dot_general") == products
+
+
+def test_no_passes():
+    assert fused() == []
 
 
 def test_critic_and_value():

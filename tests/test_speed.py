@@ -1,6 +1,7 @@
 """The fast paths compute what the plain one does, alone and on several devices; and what `gtrl bench` measures."""
 
 import os
+import re
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ from gtrl.data.dataset import Spec
 from gtrl.data.sampling import Batch
 from gtrl.errors import ConfigError
 from gtrl.io import mlp
-from gtrl.nn import kernels, speed
+from gtrl.nn import kernels, speed, triton
 from gtrl.nn.fused import fused
 from gtrl.nn.networks import Actor, ActorCritic, Critic, Network, init_ensemble, init_mlp
 from gtrl.training import config, devices, loop
@@ -29,7 +30,7 @@ GPU, CPU = speed.ON_GPU, speed.ON_CPU
 @pytest.fixture(params=["kernels", "formulas"])
 def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU, the kernels run by Pallas's interpreter; and as on a CPU."""
-    monkeypatch.setattr(kernels, "INTERPRETED", request.param == "kernels")
+    monkeypatch.setattr(speed, "INTERPRETED", request.param == "kernels")
 
 
 def draw(seed: int, *shape: int) -> jax.Array:
@@ -88,10 +89,10 @@ def test_gradients_are_slopes(operation: str) -> None:
 
 def test_nothing_is_summed_for_parameters_that_are_not_trained(monkeypatch: pytest.MonkeyPatch) -> None:
     """As when a policy climbs a critic; the gradient that goes on is the same."""
-    monkeypatch.setattr(kernels, "INTERPRETED", True)
+    monkeypatch.setattr(speed, "INTERPRETED", True)
     sums = []
-    summed = kernels._call_summed
-    monkeypatch.setattr(kernels, "_call_summed", lambda *call: sums.append(call) or summed(*call))
+    summed = triton._call_summed
+    monkeypatch.setattr(triton, "_call_summed", lambda *call: sums.append(call) or summed(*call))
     z, (bias, scale, shift, weight) = draw(0, 2, 32, 16), parameters(2, 16)
     fixed = lambda z: (kernels.value(kernels.activate(z, bias, scale, shift), bias, scale, shift, weight) ** 2).sum()  # noqa: E731
     alone = jax.grad(fixed)(z)
@@ -105,14 +106,14 @@ def test_nothing_is_summed_for_parameters_that_are_not_trained(monkeypatch: pyte
 
 def test_one_warp_or_four(monkeypatch: pytest.MonkeyPatch) -> None:
     """How a program goes through its rows depends on how many programs there are; what it finds does not."""
-    monkeypatch.setattr(kernels, "INTERPRETED", True)
-    warps, call = [], kernels._call
-    monkeypatch.setattr(kernels, "_call", lambda *arguments: warps.append(arguments[-1]) or call(*arguments))
+    monkeypatch.setattr(speed, "INTERPRETED", True)
+    warps, call = [], triton._call
+    monkeypatch.setattr(triton, "_call", lambda *arguments: warps.append(arguments[-1]) or call(*arguments))
     z, dy, (bias, scale, *_) = draw(0, 2, 32, 16), draw(1, 2, 32, 16), parameters(2, 16)
     found = []
     for copies in (1, 1000):
         with speed.using(("kernels",), copies):
-            found.append(kernels._call_summed(kernels._summed_gradient_kernel, (z, dy), (bias, scale), 3))
+            found.append(triton.activate_gradients(z, dy, bias, scale))
     assert warps == [4, 1]
     for few, many in zip(*found, strict=True):
         np.testing.assert_allclose(few, many, rtol=1e-5, atol=1e-5)
@@ -126,7 +127,7 @@ def test_far_from_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     z, (bias, scale, shift, _) = 10 + draw(0, 1, 32, 64), parameters(1, 64)
     expected = in_numpy(z, bias, scale, shift)
     np.testing.assert_allclose(kernels.activate(z, bias, scale, shift), expected, atol=2e-5)
-    monkeypatch.setattr(kernels, "INTERPRETED", True)
+    monkeypatch.setattr(speed, "INTERPRETED", True)
     np.testing.assert_allclose(kernels.activate(z, bias, scale, shift), expected, atol=3e-4)
 
 
@@ -146,9 +147,17 @@ def test_forward(sizes: tuple[int, ...], members: int | None) -> None:
         np.testing.assert_allclose(Network(layers)(x), expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.usefixtures("both_ways")
+def test_no_hidden_layer(outputs: int) -> None:
+    layers, x = init_ensemble(jax.random.key(0), (4, outputs)), draw(0, 32, 4)
+    with speed.using(("kernels",)):
+        np.testing.assert_array_equal(Network(layers)(x), mlp.forward(layers, x, jnp))
+
+
 @pytest.mark.parametrize(("rows", "width"), [(20, 64), (32, 48), (32, 8)])
 def test_what_kernels_cannot_do_is_done_plainly(rows: int, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "INTERPRETED", True)
+    monkeypatch.setattr(speed, "INTERPRETED", True)
     layers, x = init_mlp(jax.random.key(0), (4, width, 2)), draw(0, rows, 4)
     with speed.using(("kernels",)):
         np.testing.assert_array_equal(Network(layers)(x), mlp.forward(layers, x, jnp))
@@ -213,7 +222,7 @@ def assert_close(a: Any, b: Any, tolerance: float) -> None:
 def test_every_optimisation_trains_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = trained(name, ())
     assert_close(trained(name, CPU), plain, 2e-5)
-    monkeypatch.setattr(kernels, "INTERPRETED", True)
+    monkeypatch.setattr(speed, "INTERPRETED", True)
     assert_close(trained(name, GPU), plain, 2e-5)
 
 
@@ -276,13 +285,49 @@ def test_which_devices_have_kernels(
     """NVIDIA's from Ampere on; AMD's and older ones get the formulas."""
     device = SimpleNamespace() if capability is None else SimpleNamespace(compute_capability=capability)
     monkeypatch.setattr(jax, "devices", lambda: [device])
-    assert kernels._on_gpu() is kernels_there
+    assert kernels._gpu_kernels() is (triton if kernels_there else None)
+
+
+WITHOUT_TRITON = """
+import logging, sys
+import jax, numpy as np
+
+handler = logging.StreamHandler(sys.stdout)
+handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+logging.getLogger("gtrl").addHandler(handler)
+logging.getLogger("gtrl").setLevel(logging.INFO)
+sys.modules["MISSING"] = None
+from gtrl.io import mlp
+from gtrl.nn import speed
+from gtrl.nn.networks import Network, init_ensemble
+
+speed.INTERPRETED = True  # as on a GPU that has kernels
+x = jax.random.normal(jax.random.key(1), (32, 4))
+for outputs in (1, 3):
+    network = Network(init_ensemble(jax.random.key(0), (4, 16, outputs)))
+    found, plain = [], []
+    for fast, results in ((speed.ON_GPU, found), ((), plain)):
+        with speed.using(fast):
+            results += [network(x), *jax.tree.leaves(jax.grad(lambda network: (network(x) ** 2).sum())(network))]
+    for a, b in zip(found, plain, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+assert "gtrl.nn.triton" not in sys.modules
+"""
+
+
+@pytest.mark.parametrize("missing", ["jax.experimental.pallas", "jax.experimental.pallas.triton"])
+def test_a_jax_without_triton(missing: str) -> None:
+    """A GPU that could run the kernels gets the plain formulas, and one line in the log tells why."""
+    program = WITHOUT_TRITON.replace("MISSING", missing)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(rf"INFO no GPU kernels, .*{re.escape(missing)}.*\n", done.stdout)
 
 
 def test_kernels_lower_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """To Triton, without a GPU: what Pallas would refuse there, it refuses here."""
     mesh_module = pytest.importorskip("jax._src.mesh")
-    monkeypatch.setattr(kernels, "_on_gpu", lambda: True)
+    monkeypatch.setattr(kernels, "_gpu_kernels", lambda: triton)
     algorithm = make("gtrl", hidden=(32, 32, 32))
     how = config.Update(batch_size=32, learning_rate=1e-3, precision="bfloat16", fast=GPU)
     data, keys = bench.synthetic(SPEC, 400, 50), loop.seed_keys(range(2))
@@ -303,24 +348,24 @@ DEVICES = """
 import jax, jax.numpy as jnp, numpy as np
 from gtrl import bench
 from gtrl.data.dataset import Spec
-from gtrl.nn import kernels, speed
+from gtrl.nn import speed
 from gtrl.algorithms import make
-from gtrl.training import config, devices, loop
+from gtrl.training import config, devices, loop, monitor
 
 spec = Spec(5, 3, 2)
 data, algorithm = bench.synthetic(spec, 400, 50), make("gtrl", hidden=(16,))
 assert jax.local_device_count() == 4
-kernels.INTERPRETED = True  # used where the batch is whole
-for seeds, devices, shape in ((4, 2, (2, 1)), (2, None, (2, 1)), (1, 2, (1, 2)), (2, 4, (2, 2))):
+speed.INTERPRETED = True  # used where the batch is whole
+for seeds, most, shape in ((4, 2, (2, 1)), (2, None, (2, 1)), (1, 2, (1, 2)), (2, 4, (2, 2))):
     results = []
-    for count in (1, devices):
+    for count in (1, most):
         how = config.Update(batch_size=32, learning_rate=1e-3, fast=speed.ON_GPU, devices=count)
         keys = loop.seed_keys(range(seeds))
         states = loop.init(algorithm, how, spec, keys, data)
         states = states._replace(target=jax.tree.map(lambda leaf: leaf * 1.05, states.target))
         states = loop.advance(algorithm, how, states, keys, data, 3)
         results.append(jax.device_get((states, monitor.validate(algorithm, how, states, keys, data))))
-    mesh = how.mesh(seeds)
+    mesh = devices.mesh(how, seeds)
     assert tuple(mesh.shape.values()) == shape, mesh
     used = {shard.device for shard in jax.tree.leaves(states.nets)[0].addressable_shards}
     assert len(used) == shape[0] * shape[1], used

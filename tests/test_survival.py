@@ -610,9 +610,9 @@ def die_once(job: tuple[str, str, int]) -> int:
 
 @pytest.mark.parametrize("how", ["dies", "hangs"])
 def test_a_lost_workers_work_is_done_again(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "FIRST_PATIENCE", 30.0)
-    monkeypatch.setattr(workers, "PATIENCE", 5.0)
-    monkeypatch.setattr(workers, "TIMES", 1.0)
+    monkeypatch.setattr(workers, "FIRST_PATIENCE_SECONDS", 30.0)
+    monkeypatch.setattr(workers, "MIN_PATIENCE_SECONDS", 5.0)
+    monkeypatch.setattr(workers, "PATIENCE_FACTOR", 1.0)
     jobs = [(str(tmp_path), how, number) for number in range(8)]
     found = list(spread(die_once, jobs, workers=2))
     assert sorted(found) == [(number, number * number) for number in range(8)]
@@ -622,7 +622,7 @@ def test_a_lost_workers_work_is_done_again(how: str, tmp_path: Path, monkeypatch
 def test_patience_is_learned() -> None:
     patience = workers.Patience()
     patience.begin()
-    assert patience.seconds == workers.FIRST_PATIENCE
+    assert patience.seconds == workers.FIRST_PATIENCE_SECONDS
     patience.last -= 20
     assert patience.lasts(done=True)
     assert patience.seconds == pytest.approx(200, abs=1)

@@ -232,19 +232,3 @@ def test_table_shows_every_task(capsys: pytest.CaptureFixture[str]) -> None:
         assert " yes " in line
     for name in OTHERS:
         assert " no " in next(line for line in lines if f" {name} " in line)
-
-
-MODULES = "gtrl gtrl.tasks gtrl.errors gtrl.runs.policy gtrl.evaluation.rollout gtrl.report.figures gtrl.cli"
-
-
-def test_imports_that_need_no_jax() -> None:
-    program = (
-        f"import importlib, sys\nfor name in {MODULES.split()!r}:\n"
-        "    importlib.import_module(name)\n"
-        "    assert not {'jax', 'jaxlib', 'equinox'} & set(sys.modules), name\n"
-        "import gtrl\ngtrl.load_policy, gtrl.find_task, gtrl.Run\n"
-        "assert 'jax' not in sys.modules, 'an attribute of gtrl'\n"
-        "gtrl.train\nassert 'jax' in sys.modules\n"  # the check can see it
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr

@@ -1,8 +1,8 @@
-"""Fields of a configuration that say themselves which values they take.
+"""Dataclass fields that declare which values they take.
 
-    gamma: float = checked(0.99, BETWEEN_0_AND_1)  # discount
+    gamma: float = checked(0.99, DISCOUNT)
 
-`check_fields`, called in `__post_init__`, then refuses any other with a sentence.
+`check_fields`, called in `__post_init__`, rejects any other value with a one-line error.
 """
 
 import dataclasses
@@ -16,10 +16,11 @@ from gtrl.errors import ConfigError
 
 
 class Rule(NamedTuple):
-    """Which values hold, and how a sentence goes on after "<field> is <value> and must"."""
+    """Which values are valid, and the end of a sentence that begins with "<field> is <value> and must"."""
 
     holds: Callable[[Any], bool]
     words: str
+    convert: Callable[[Any], Any] = lambda value: value  # applied to a valid value
 
 
 def _is_number(value: Any) -> bool:
@@ -32,12 +33,14 @@ def _is_whole(value: Any) -> bool:
 
 POSITIVE = Rule(lambda x: _is_number(x) and x > 0, "be positive")
 NOT_NEGATIVE = Rule(lambda x: _is_number(x) and x >= 0, "be a number from 0 up")
-COUNT = Rule(lambda x: _is_whole(x) and x >= 1, "be a whole number from 1 up")
-COUNT_OR_ZERO = Rule(lambda x: _is_whole(x) and x >= 0, "be a whole number from 0 up")
+COUNT = Rule(lambda x: _is_whole(x) and x >= 1, "be a whole number from 1 up", int)
+COUNT_OR_ZERO = Rule(lambda x: _is_whole(x) and x >= 0, "be a whole number from 0 up", int)
 SHARE = Rule(lambda x: _is_number(x) and 0 < x <= 1, "lie in (0, 1]")
 EXPECTILE = Rule(lambda x: _is_number(x) and 0.5 <= x < 1, "lie from 0.5 up to below 1")
-# A discount that float32 rounds to 1 would divide by its logarithm, 0.
-DISCOUNT = Rule(lambda x: _is_number(x) and x > 0 and float(np.float32(x)) < 1, "lie between 0 and 1, also in float32")
+# Goal offsets are divided by the discount's logarithm in float32, where one close to 1 rounds to 1.
+DISCOUNT = Rule(
+    lambda x: _is_number(x) and 0 < x < 1 and bool(0 < np.float32(x) < 1), "lie between 0 and 1, also in float32"
+)
 PROBABILITIES = Rule(
     lambda x: len(x) == 3 and all(map(_is_number, x)) and min(x) >= 0 and abs(sum(x) - 1) <= 1e-6,
     "be three probabilities (current, trajectory, random) that sum to 1",
@@ -45,6 +48,7 @@ PROBABILITIES = Rule(
 WIDTHS = Rule(
     lambda x: len(x) > 0 and all(_is_whole(width) and width >= 1 for width in x),
     "be the widths of one or more layers, such as (64, 64)",
+    lambda x: tuple(map(int, x)),
 )
 
 
@@ -54,19 +58,30 @@ def checked(default: Any, rule: Rule) -> Any:
 
 
 def check_fields(config: Any) -> None:
-    """Refuse a dataclass with a field that breaks its rule; lists become tuples, so that it can be hashed."""
+    """Raise `ConfigError` if a field of a dataclass breaks its rule.
+
+    Lists and arrays become tuples, NumPy's numbers become Python's: the dataclass can be hashed and written as JSON.
+    """
     for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        if isinstance(value, list):
-            value = tuple(value)
-            object.__setattr__(config, field.name, value)
+        given = getattr(config, field.name)
+        value = _plain(given)
         rule = field.metadata.get("rule")
-        if rule and not _holds(rule, value):
-            raise ConfigError(f"{field.name.strip('_')} is {value!r} and must {rule.words}.")
+        if rule:
+            if not _holds(rule, value):
+                raise ConfigError(f"{field.name.rstrip('_')} is {value!r} and must {rule.words}.")
+            value = rule.convert(value)
+        if value is not given:
+            object.__setattr__(config, field.name, value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (np.ndarray, np.generic)):
+        value = value.tolist()
+    return tuple(map(_plain, value)) if isinstance(value, list) else value
 
 
 def _holds(rule: Rule, value: Any) -> bool:
     try:
         return rule.holds(value)
-    except TypeError:  # a number where several are wanted
+    except (TypeError, OverflowError):  # one number where several are wanted, or a number beyond any float
         return False

@@ -10,7 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, wait
 from itertools import islice
 from typing import Any, TypeVar
 
-from loky import ProcessPoolExecutor
+import loky
 from loky.process_executor import TerminatedWorkerError
 
 from gtrl.errors import WorkerError
@@ -18,30 +18,33 @@ from gtrl.errors import WorkerError
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
-LOOK = 0.5  # seconds between two looks at what else there may be
-ATTEMPTS = 3  # at work that no worker has survived
-# Seconds without any result before the workers are taken to hang: before there was a first one, and after; and how many
-# times the longest wait so far.
-FIRST_PATIENCE, PATIENCE, TIMES = 600.0, 60.0, 10.0
-QUEUED = 4  # jobs handed over for each worker: none waits for the next, and memory does not grow with their number
+POLL_SECONDS = 0.5  # between two checks for cancellation or hanging workers, and for a parent that has ended
+MAX_ATTEMPTS = 3  # in a row without any result, each of which lost a worker
+# Without any result for so long the workers are taken to hang: before there was a first result; and after it, where the
+# limit is at least so many seconds and at least so many times the longest wait so far.
+FIRST_PATIENCE_SECONDS, MIN_PATIENCE_SECONDS, PATIENCE_FACTOR = 600.0, 60.0, 10.0
+JOBS_PER_WORKER = 4  # submitted ahead: no worker waits for its next job, and memory does not grow with their number
 # One thread of linear algebra each: the processes are the parallelism, and a product's bits must not
 # depend on how it was split over threads.
 ENVIRONMENT = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 def default_workers() -> int:
-    """The cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """The number of cores this process may use, by its affinity, its container's limit and LOKY_MAX_CPU_COUNT."""
+    return loky.cpu_count()
 
 
 def _begin(parent: int, nice: int) -> None:
-    """In a worker: end soon after the process it works for, however that ended; Ctrl-C is for that one to hear."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the mask it began with does not last: libraries lift it
+    """Prepare a worker: it ignores Ctrl-C, which its parent handles, and ends soon after its parent.
+
+    Loky's workers do not notice that their parent was killed, least of all while they are busy.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the inherited signal mask is not enough: libraries unblock signals
     os.nice(nice)
 
     def watch() -> None:
         while os.getppid() == parent:
-            time.sleep(0.5)
+            time.sleep(POLL_SECONDS)
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
@@ -65,17 +68,17 @@ def spread(
     another. `nice` is the workers' own; `cancelled` ends the iteration early, with `WorkerError`.
     """
     left = dict(enumerate(jobs))
-    patience, in_vain = Patience(1 + nice), 0
+    patience, attempts = Patience(1 + nice), 0
     while left:
         try:
             for index, result in _spread(function, dict(left), workers, nice, cancelled, patience):
                 del left[index]
-                in_vain = 0
+                attempts = 0
                 yield index, result
         except _LostError as error:
-            in_vain += 1
-            if in_vain == ATTEMPTS:
-                raise WorkerError(f"{error}, {ATTEMPTS} times over and always at the same work.") from error
+            attempts += 1
+            if attempts == MAX_ATTEMPTS:
+                raise WorkerError(f"{error}, {MAX_ATTEMPTS} times over and always at the same work.") from error
 
 
 def _spread(
@@ -92,7 +95,7 @@ def _spread(
     again in each worker.
     """
     workers = max(1, min(workers or default_workers(), len(jobs)))
-    pool = ProcessPoolExecutor(workers, env=ENVIRONMENT, initializer=_begin, initargs=(os.getpid(), nice))
+    pool = loky.ProcessPoolExecutor(workers, env=ENVIRONMENT, initializer=_begin, initargs=(os.getpid(), nice))
     waiting = iter(jobs.items())
     futures: dict[Any, int] = {}
     patience.begin()
@@ -105,11 +108,11 @@ def _spread(
         # Workers are started here and inherit the mask: Ctrl-C reaches this process alone, which then ends them.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            submit(QUEUED * workers)
+            submit(JOBS_PER_WORKER * workers)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         while futures:
-            done = wait(futures, timeout=LOOK, return_when=FIRST_COMPLETED).done
+            done = wait(futures, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED).done
             if cancelled is not None and cancelled.is_set():
                 raise WorkerError("cancelled.")
             if not patience.lasts(bool(done)):
@@ -118,20 +121,20 @@ def _spread(
             for future in done:
                 yield futures.pop(future), future.result()
     except TerminatedWorkerError as error:
-        told = "a worker process was killed, perhaps because memory ran out: try fewer workers"
-        raise _LostError(f"{told} ({_exit_codes(error)})") from error
+        message = "a worker process was killed, perhaps because memory ran out: try fewer workers"
+        raise _LostError(f"{message} ({_exit_codes(error)})") from error
     finally:
         pool.shutdown(wait=True, kill_workers=True)
 
 
 class Patience:
-    """How long to wait for the next result: many times as long as one ever took, and never just a moment.
+    """How long to wait for the next result: a multiple of the longest wait so far, and never less than a minimum.
 
-    `times` as long for workers that are nice to others.
+    `factor` lengthens all waits, for workers of low priority.
     """
 
-    def __init__(self, times: float = 1) -> None:
-        self.times = times
+    def __init__(self, factor: float = 1) -> None:
+        self.factor = factor
         self.last = self.longest = 0.0
 
     def begin(self) -> None:
@@ -139,9 +142,12 @@ class Patience:
 
     @property
     def seconds(self) -> float:
-        return self.times * (max(PATIENCE, TIMES * self.longest) if self.longest else FIRST_PATIENCE)
+        if not self.longest:
+            return self.factor * FIRST_PATIENCE_SECONDS
+        return self.factor * max(MIN_PATIENCE_SECONDS, PATIENCE_FACTOR * self.longest)
 
     def lasts(self, done: bool) -> bool:
+        """Whether to go on waiting; `done` says that there was a result."""
         waited = time.monotonic() - self.last
         if done:
             self.last, self.longest = time.monotonic(), max(self.longest, waited)
@@ -149,5 +155,5 @@ class Patience:
 
 
 def _exit_codes(error: TerminatedWorkerError) -> str:
-    """What loky knows of how its workers ended."""
+    """How the workers ended, as far as loky knows."""
     return ", ".join(re.findall(r"SIG\w+\(-\d+\)|EXIT\(\d+\)", str(error))) or "no exit code"

@@ -60,8 +60,8 @@ def _rows_with(what: str, key: str, where: np.ndarray) -> list[str]:
 def _shape_problems(arrays: Arrays) -> list[str]:
     lengths = {key: len(value) if value.ndim else 0 for key, value in arrays.items()}
     if len(set(lengths.values())) > 1:
-        told = ", ".join(f"{key} {length}" for key, length in lengths.items())
-        return [f"its arrays differ in length ({told})"]
+        each = ", ".join(f"{key} {length}" for key, length in lengths.items())
+        return [f"its arrays differ in length ({each})"]
     if lengths["observations"] == 0:
         return ["it has no rows"]
     problems = [
@@ -92,23 +92,26 @@ def _episode_problems(terminals: np.ndarray) -> list[str]:
 
 
 def _task_problems(arrays: Arrays, task: Task) -> list[str]:
-    problems = []
-    for key, expected in (("observations", task.observation_dim), ("actions", task.action_dim)):
-        found = arrays[key].shape[1]
-        if expected is not None and found != expected:
-            problems.append(f"{key} have {found} dimensions where {task.name} has {expected}")
+    problems = size_problems(task, **{key: arrays[key].shape[1] for key in ("observations", "actions")})
     try:
         with np.errstate(over="ignore", invalid="ignore"):
             goals = task_goals(arrays, task)
     except DataError as error:
-        return [*problems, str(error)]
+        return [*problems, f"{error} (task {task.name})"]
     if "qpos" in arrays:  # goals are multiples of it
         held = np.isfinite(_float32(arrays["qpos"])).all(1, keepdims=True)
         problems += _rows_with("numbers too large for goals", "qpos", held & ~np.isfinite(goals))
-    found = goals.shape[1]
-    if task.goal_dim is not None and found != task.goal_dim:
-        problems.append(f"goals have {found} dimensions where {task.name} has {task.goal_dim}")
-    return problems
+    return problems + size_problems(task, goals=goals.shape[1])
+
+
+def size_problems(task: Task, **sizes: int) -> list[str]:
+    """Where the sizes of `observations`, `actions` or `goals` differ from what the task says, a clause each."""
+    expected = {"observations": task.observation_dim, "actions": task.action_dim, "goals": task.goal_dim}
+    return [
+        f"{key} have {found} dimensions where {task.name} has {expected[key]}"
+        for key, found in sizes.items()
+        if expected[key] not in (None, found)
+    ]
 
 
 class Fact(NamedTuple):
@@ -184,7 +187,7 @@ def _compare(report: Report, task: OGBenchTask, validation: bool) -> list[Fact]:
     count = max(1, task.trajectories // VALIDATION_SHARE) if validation else task.trajectories
     length = task.trajectory_length
     shortest, longest = report.lengths
-    told = f"{longest:,}" if shortest == longest else f"{shortest:,} to {longest:,}"
+    steps = f"{longest:,}" if shortest == longest else f"{shortest:,} to {longest:,}"
     dims = [
         Fact(f"numbers in {key}", f"{report.shapes[key][1]}", f"{expected}")
         for key, expected in (("observations", task.observation_dim), ("actions", task.action_dim))
@@ -192,7 +195,7 @@ def _compare(report: Report, task: OGBenchTask, validation: bool) -> list[Fact]:
     low, high = (bound.item() for bound in (np.min(report.ranges["actions"][0]), np.max(report.ranges["actions"][1])))
     return [
         Fact("episodes", f"{report.episodes:,}", f"{count:,}", report.episodes == count),
-        Fact("transitions an episode", told, f"{length:,}", shortest == longest == length),
+        Fact("transitions an episode", steps, f"{length:,}", shortest == longest == length),
         *dims,
         Fact("actions", f"{low:.3g} to {high:.3g}", "-1 to 1"),
     ]

@@ -1,6 +1,7 @@
 """A dataset: arrays on the device, and how an OGBench file becomes one."""
 
 import dataclasses
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from gtrl.data.checks import REQUIRED, check_arrays, read_arrays
+from gtrl.data.checks import REQUIRED, check_arrays, read_arrays, size_problems
 from gtrl.data.origin import combined, digest_of, files_of, origin_of, shards_of, validation_path
 from gtrl.data.task_goals import task_goals
 from gtrl.errors import DataError
@@ -30,9 +31,9 @@ class Spec(NamedTuple):
 class Dataset(NamedTuple):
     """Rows of all trajectories, one after the other; always an argument of jitted functions.
 
-    `identity` says which rows are the same state: two rows are, where their numbers agree. Continuous
-    data never comes back to a state, so each row has a number of its own; on a finite process it is
-    the state's index.
+    `identity` says which rows are the same state: those with the same number. Continuous data never
+    comes back to a state, so each row has a number of its own; on a finite process it is the state's
+    index.
     """
 
     observations: Array  # (N, observation_dim)
@@ -72,17 +73,35 @@ class Data:
 
 
 def make_dataset(observations: Any, actions: Any, terminals: Any, goals: Any = None, identity: Any = None) -> Dataset:
-    """A dataset from plain arrays; goals are whole states unless given. Checks what it is given."""
+    """A dataset from plain arrays, all of which are checked.
+
+    Goals are whole states unless given. `identity` has an integer for each row: rows with the same one are the same
+    state. Without it every row is a state of its own.
+    """
     given = {"observations": observations, "actions": actions, "terminals": terminals, "goals": goals}
     arrays = {key: np.asarray(value) for key, value in given.items() if value is not None}
     problems = check_arrays(arrays)
+    if identity is not None and not problems:
+        identity = np.asarray(identity)
+        problems = _identity_problems(identity, len(arrays["observations"]))
     if problems:
         raise DataError(f"the arrays are not a dataset: {problems[0]}.")
     return _on_device(arrays, arrays.get("goals"), identity)
 
 
-def _on_device(arrays: dict[str, np.ndarray], goals: np.ndarray | None, identity: Any = None) -> Dataset:
-    """Arrays that were found to be right, moved to the device once."""
+def _identity_problems(identity: np.ndarray, rows: int) -> list[str]:
+    if identity.shape != (rows,):
+        return [f"'identity' has shape {identity.shape}, not ({rows},)"]
+    if identity.dtype.kind not in "iu":
+        return [f"'identity' is of type {identity.dtype}, not of integers"]
+    limits = np.iinfo(np.int32)
+    if identity.min() < limits.min or identity.max() > limits.max:
+        return ["'identity' holds integers too large for int32"]
+    return []
+
+
+def _on_device(arrays: dict[str, np.ndarray], goals: np.ndarray | None, identity: np.ndarray | None = None) -> Dataset:
+    """Arrays that passed the checks, moved to the device once."""
     terminals = arrays["terminals"].astype(bool)
     rows = np.arange(len(terminals))
     last = np.flatnonzero(terminals)
@@ -106,11 +125,37 @@ def _read(path: Path, task: Task | None) -> Dataset:
     return _on_device(arrays, task_goals(arrays, task))
 
 
-def load_dataset(path: str | Path, task: str | Task | None = None) -> Data:
+def as_data(data: str | os.PathLike[str] | Dataset | Data, task: str | Task | None = None) -> Data:
+    """Anything that can be trained on: a path is loaded, a `Dataset` gets no validation set, `Data` stays as it is.
+
+    With a task, the sizes must fit it; what is in memory keeps its goals, and must not be another task's.
+    """
+    if isinstance(data, (str, os.PathLike)):
+        return load_dataset(data, task)
+    if isinstance(data, Dataset):
+        data = Data(data)
+    if not isinstance(data, Data):
+        raise DataError(
+            f"data is of type {type(data).__name__}: give the path of a file or folder, a Dataset (gtrl.make_dataset) "
+            "or Data (gtrl.load_dataset)."
+        )
+    if task is None:
+        return data
+    task = find_task(task) if isinstance(task, str) else task
+    if data.task is not None and data.task != task:
+        raise DataError(f"the data was loaded for the task {data.task.name}, not for {task.name}.")
+    spec = data.train.spec
+    problems = size_problems(task, observations=spec.observation_dim, actions=spec.action_dim, goals=spec.goal_dim)
+    if problems:
+        raise DataError(f"the data does not fit the task: {problems[0]}.")
+    return dataclasses.replace(data, task=task)
+
+
+def load_dataset(path: str | os.PathLike[str], task: str | Task | None = None) -> Data:
     """Read an OGBench file, and its `-val` file where there is one, onto the device; or a folder of such shards.
 
-    With a task, the file must fit it and goals are the task's slice of the state. Without one, goals
-    are the file's `goals` array, or whole observations where it has none.
+    With a task (itself, its name, or `module:NAME`), the file must fit it and goals are the task's slice of the state.
+    Without one, goals are the file's `goals` array, or whole observations where it has none.
     """
     path = Path(path).expanduser()
     task = find_task(task) if isinstance(task, str) else task
@@ -129,7 +174,7 @@ def load_dataset(path: str | Path, task: str | Task | None = None) -> Data:
 
 
 def _counts(shards: Sequence[Path], spec: Spec) -> dict[str, int]:
-    """How much there is in all shards; a first look into each, so that a long run does not stumble over one later."""
+    """The sizes of all shards together; opening each now spares a long run a failure later."""
     counts = {"rows": 0, "transitions": 0, "validation_rows": 0}
     for shard in shards:
         for file in files_of(shard):
@@ -157,13 +202,3 @@ def load_shard(path: Path, task: Task | None) -> Data:
     if validation and validation[0].spec != train.spec:
         raise DataError(f"{validation_path(path)}: its dimensions differ from those of {path.name}.")
     return Data(train, validation[0] if validation else None, task, str(path))
-
-
-def as_data(data: str | Path | Dataset | Data, task: str | Task | None = None) -> Data:
-    """A path is loaded, a dataset wrapped."""
-    if isinstance(data, (str, Path)):
-        return load_dataset(data, task)
-    task = find_task(task) if isinstance(task, str) else task
-    if isinstance(data, Dataset):
-        return Data(data, task=task)
-    return dataclasses.replace(data, task=task) if task else data

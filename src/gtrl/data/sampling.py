@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from gtrl.data.dataset import Dataset
@@ -44,6 +45,9 @@ class Batch(NamedTuple):
     arrival: Array  # after how many steps it first is; only meaningful where it arrives
 
 
+# The largest float32 below 1: the logarithm of a discount that rounds to 1 would be 0.
+MAX_DISCOUNT = float(np.nextafter(np.float32(1), np.float32(0)))
+
 # Random words are drawn in blocks and turned into numbers here: XLA compiles each use of the generator anew.
 
 
@@ -69,7 +73,7 @@ def sample_goals(key: Array, row: Array, end: Array, rows: int, mixture: Goals, 
     if geometric:
         # P(offset > t) = gamma^t. The inverse of the distribution function at a uniform u in (0, 1].
         u = 1.0 - unit(step)
-        offset = 1 + jnp.floor(jnp.log(u) / jnp.log(gamma)).astype(row.dtype)
+        offset = 1 + jnp.floor(jnp.log(u) / jnp.log(min(gamma, MAX_DISCOUNT))).astype(row.dtype)
         offset = jnp.minimum(offset, remaining)
     else:
         offset = 1 + below(step, remaining)

@@ -1,6 +1,6 @@
 """What makes a training step fast, by name, so that each can be switched off and its gain measured.
 
-`kernels`   bias, GELU and layer norm in one pass over memory each way (gtrl.nn.kernels)
+`kernels`   bias, GELU and layer norm in one pass over memory each way (`gtrl.nn.kernels`)
 `together`  GPU: networks that read the same rows go through their layers side by side, in one matrix product a layer
 `flat`      GPU: parameters, moments and targets are one vector each inside the loop, and Adam one kernel
 `graphs`    GPU: the loop is one CUDA graph, in which kernels that do not need each other run at the same time
@@ -23,6 +23,8 @@ GRAPHS = {
     "xla_gpu_enable_command_buffer": "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,DYNAMIC_SLICE_FUSION,CONDITIONAL,WHILE",
     "xla_gpu_command_buffer_scheduling_mode": "CONCURRENT",
 }
+
+INTERPRETED = False  # run the GPU kernels on any device, slowly, by Pallas's interpreter: for tests
 
 _used: ContextVar[frozenset[str]] = ContextVar("used", default=frozenset())
 _copies: ContextVar[int] = ContextVar("copies", default=1)
@@ -49,5 +51,5 @@ def used(optimisation: Optimisation) -> bool:
 
 
 def copies() -> int:
-    """How often what is traced runs side by side: `vmap` does not tell."""
+    """How often what is traced runs side by side, which the code inside a `vmap` cannot see."""
     return _copies.get()
