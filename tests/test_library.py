@@ -23,9 +23,9 @@ from gtrl.errors import ConfigError, RunError
 from gtrl.runs import checkpoints
 from gtrl.training import driver
 from gtrl.training import train as training_module
-from gtrl.training.callbacks import Callback, WandB
+from gtrl.training.callbacks import WandB
 from gtrl.training.config import Training
-from gtrl.training.session import Session
+from gtrl.training.session import Callback, Session
 
 MINI = "pointmaze-mini-navigate"
 HOW: dict[str, Any] = {"steps": 20, "batch_size": 16, "hidden": (8,), "log_every": 10, "seeds": [0, 5], "show": False}

@@ -31,7 +31,7 @@ from gtrl.io.npz import join_npz
 from gtrl.runs import checkpoints as checkpoint
 from gtrl.tasks import ogbench_task
 from gtrl.training import config, driver, loop, monitor
-from gtrl.training.callbacks import Callback
+from gtrl.training.session import Callback
 
 MINI = "pointmaze-mini-navigate"
 ROWS = 201  # of an episode

@@ -41,7 +41,8 @@ from gtrl.tasks import find_task
 from gtrl.training import compilation as programs
 from gtrl.training import config, driver, loop, watch
 from gtrl.training import resume as resuming
-from gtrl.training.callbacks import Callback, MetricsFile
+from gtrl.training.callbacks import MetricsFile
+from gtrl.training.session import Callback
 from gtrl.training.signals import Stop
 from gtrl.workers import spread
 

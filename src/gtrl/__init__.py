@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from gtrl.runs.policy import Policy, load_policy
     from gtrl.runs.run import Run
     from gtrl.tasks import TASKS, Task, find_task
-    from gtrl.training.callbacks import Callback, WandB
+    from gtrl.training.callbacks import WandB
     from gtrl.training.config import Training
+    from gtrl.training.session import Callback, Session
     from gtrl.training.train import train
 
 # Where each public name lives.
@@ -52,15 +53,16 @@ _HOME = {
     "runs.policy": ["Policy", "load_policy"],
     "runs.run": ["Run"],
     "tasks": ["TASKS", "Task", "find_task"],
-    "training.callbacks": ["Callback", "WandB"],
+    "training.callbacks": ["WandB"],
     "training.config": ["Training"],
+    "training.session": ["Callback", "Session"],
     "training.train": ["train"],
 }
 _MODULE_OF = {name: f"gtrl.{module}" for module, names in _HOME.items() for name in names}
 
 __all__ = [
     "TASKS", "Algorithm", "Batch", "Callback", "Data", "Dataset", "EvaluateDuring", "Experts", "GtrlError", "Policy",
-    "Run", "Spec", "Task", "Training", "WandB", "check_file", "collect", "evaluate", "find_task", "fused",
+    "Run", "Session", "Spec", "Task", "Training", "WandB", "check_file", "collect", "evaluate", "find_task", "fused",
     "get_dataset", "load_dataset", "load_policy", "make", "make_dataset", "register", "sample_batch", "train",
 ]  # fmt: skip
 

@@ -8,8 +8,7 @@ from typing import Any
 from gtrl.errors import ConfigError, RunError
 from gtrl.evaluation.evaluate import evaluate, success_rate, write_maps
 from gtrl.tasks import EPISODES_PER_GOAL, GOALS_PER_TASK
-from gtrl.training.callbacks import Callback
-from gtrl.training.session import Session
+from gtrl.training.session import Callback, Session
 from gtrl.workers import default_workers
 
 log = logging.getLogger(__name__)

@@ -1,11 +1,11 @@
-"""What happens beside training: callbacks. Progress, metrics and TensorBoard are callbacks themselves."""
+"""Our own callbacks: metrics, timing, TensorBoard, the progress bar, Weights & Biases."""
 
 import hashlib
 import logging
 import os
 import socket
 import time
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, Literal
 
 from rich.progress import Progress
 
@@ -13,42 +13,11 @@ from gtrl import console
 from gtrl.errors import ConfigError
 from gtrl.io.jsonl import JsonLines, read_rows
 from gtrl.registry import Registry
+from gtrl.training.session import Callback, Row, Session
 from gtrl.training.watch import doubts
 
-if TYPE_CHECKING:
-    from gtrl.training.session import Session
-
-Row = dict[str, Any]
 log = logging.getLogger(__name__)
 SHOWN_LOSSES = ("critic", "actor")  # beside the progress bar, where a method has them
-
-
-class Callback:
-    """Override what you need. All methods are called in the thread that trains, in the order of the callbacks."""
-
-    name: ClassVar[str]  # on the command line; by default that of the class
-
-    def __init_subclass__(cls) -> None:
-        if "name" not in vars(cls):
-            cls.name = cls.__name__
-
-    def on_start(self, session: "Session") -> None:
-        """Before the first step. `session` has the run, the method, the seeds and `stop()`."""
-
-    def on_step(self, step: int) -> None:
-        """After each chunk of steps, about once a second."""
-
-    def on_log(self, step: int, rows: list[Row]) -> None:
-        """Every `log_every` steps: a row for each seed with `step`, `seed` and the metrics."""
-
-    def on_checkpoint(self, step: int, policies: bool) -> None:
-        """A checkpoint is on the disk, and beside it the policies of that step where `policies` says so."""
-
-    def on_evaluation(self, step: int, rows: list[Row]) -> None:
-        """Policies were evaluated while training went on: the rows of `eval.csv`."""
-
-    def on_end(self, error: BaseException | None) -> None:
-        """After the last step, or when training ended by `error`."""
 
 
 def _is_callback(thing: Any) -> bool:
@@ -64,7 +33,7 @@ class MetricsFile(Callback):
     On resume, rows after the checkpoint are dropped: they will be written again.
     """
 
-    def on_start(self, session: "Session") -> None:
+    def on_start(self, session: Session) -> None:
         self.session = session
         folder = session.run.path
         self.metrics = JsonLines(folder / "metrics.jsonl", keep=session.was_logged)
@@ -100,7 +69,7 @@ class Timing(Callback):
     def __init__(self, began: float | None = None) -> None:
         self.began = began
 
-    def on_start(self, session: "Session") -> None:
+    def on_start(self, session: Session) -> None:
         self.session = session
         self.began = session.began if self.began is None else self.began
         self.file = JsonLines(session.run.path / "timing.jsonl", keep=lambda step: step <= session.start)
@@ -121,7 +90,7 @@ class Timing(Callback):
 class TensorBoard(Callback):
     """An event file in the run directory. TensorBoard's own writer meets a full disk in a thread; this one raises."""
 
-    def on_start(self, session: "Session") -> None:
+    def on_start(self, session: Session) -> None:
         from tensorboard.compat.proto import event_pb2, summary_pb2
         from tensorboard.summary.writer.record_writer import RecordWriter
 
@@ -161,7 +130,7 @@ class TensorBoard(Callback):
 class ProgressBar(Callback):
     """Steps, rate, losses and the time that is left."""
 
-    def on_start(self, session: "Session") -> None:
+    def on_start(self, session: Session) -> None:
         self.session = session
         self.losses = ""
         self.progress: Progress = console.progress_bar()
@@ -196,7 +165,7 @@ class WandB(Callback):
         self.wandb: Any = wandb
         self.options = {"project": project, "mode": mode, **options}
 
-    def on_start(self, session: "Session") -> None:
+    def on_start(self, session: Session) -> None:
         path = session.run.path.resolve()
         defaults = {
             "name": path.name,

@@ -2,11 +2,10 @@
 
 import contextlib
 import dataclasses
-import logging
 import queue
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -22,12 +21,39 @@ from gtrl.runs.policy import save_policy
 from gtrl.runs.run import Run
 from gtrl.tasks import Task
 from gtrl.training import driver, monitor
-from gtrl.training.callbacks import Callback, Row
 from gtrl.training.config import Training
 from gtrl.training.loop import State, seed_keys
 from gtrl.training.signals import Stop
 
-log = logging.getLogger(__name__)
+Row = dict[str, Any]
+
+
+class Callback:
+    """Override what you need. All methods are called in the thread that trains, in the order of the callbacks."""
+
+    name: ClassVar[str]  # on the command line; by default that of the class
+
+    def __init_subclass__(cls) -> None:
+        if "name" not in vars(cls):
+            cls.name = cls.__name__
+
+    def on_start(self, session: "Session") -> None:
+        """Before the first step. `session` has the run, the method, the seeds and `stop()`."""
+
+    def on_step(self, step: int) -> None:
+        """After each chunk of steps, about once a second."""
+
+    def on_log(self, step: int, rows: list[Row]) -> None:
+        """Every `log_every` steps: a row for each seed with `step`, `seed` and the metrics."""
+
+    def on_checkpoint(self, step: int, policies: bool) -> None:
+        """A checkpoint is on the disk, and beside it the policies of that step where `policies` says so."""
+
+    def on_evaluation(self, step: int, rows: list[Row]) -> None:
+        """Policies were evaluated while training went on: the rows of `eval.csv`."""
+
+    def on_end(self, error: BaseException | None) -> None:
+        """After the last step, or when training ended by `error`."""
 
 
 @dataclasses.dataclass

@@ -23,9 +23,9 @@ from gtrl.runs.run import LOCK, Run
 from gtrl.tasks import Task
 from gtrl.training import compilation, loop
 from gtrl.training import resume as resuming
-from gtrl.training.callbacks import Callback, MetricsFile, ProgressBar, TensorBoard, Timing
+from gtrl.training.callbacks import MetricsFile, ProgressBar, TensorBoard, Timing
 from gtrl.training.config import Training, configure
-from gtrl.training.session import Session
+from gtrl.training.session import Callback, Session
 from gtrl.training.signals import Stop
 from gtrl.training.watch import NonFiniteError
 
