@@ -594,6 +594,46 @@ def test_a_run_without_its_checkpoints_can_be_evaluated(gtrl_run: Run, tmp_path:
         evaluate(copy, base_seed=-1)
 
 
+def with_method(run: Run, folder: Path, name: str) -> Run:
+    """A copy of a run that says it was trained by another method."""
+    copy = Run(shutil.copytree(run.path, folder))
+    config = copy.config
+    config["algorithm"]["name"] = name
+    copy.save_config(config)
+    return copy
+
+
+def test_a_method_that_is_not_installed_here(gtrl_run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = with_method(gtrl_run, tmp_path / "run", "nobody-has-this")
+    rows = evaluate(run, episodes=1, workers=1, show=False)
+    assert len(rows) == len(run.evaluations()) == 2 * 5
+    assert not (run.path / "values.npz").exists()
+    said = capsys.readouterr().err
+    assert "eval.csv is complete, but values.npz is not written: unknown method 'nobody-has-this'" in " ".join(
+        said.split()
+    )
+
+
+def test_a_method_of_ones_own_gets_its_value_maps(
+    gtrl_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = """
+from dataclasses import dataclass
+from typing import ClassVar
+from gtrl.algorithms.gtrl import GTRL
+
+@dataclass(frozen=True)
+class Mine(GTRL):
+    name: ClassVar = "mine-from-elsewhere"
+"""
+    (tmp_path / "elsewhere.py").write_text(module)
+    monkeypatch.syspath_prepend(tmp_path)
+    run = with_method(gtrl_run, tmp_path / "run", "mine-from-elsewhere")
+    run.save_config(run.config | {"plugins": ["elsewhere"]})
+    evaluate(run, episodes=1, workers=1, show=False)
+    assert np.isfinite(np.load(run.path / "values.npz")["values"]).any()
+
+
 def test_rollouts_npz(evaluated: tuple[Run, list[dict[str, Any]]]) -> None:
     run, rows = evaluated
     maze = make_environment(ogbench_task(MINI)).unwrapped

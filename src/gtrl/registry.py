@@ -85,8 +85,9 @@ def load_plugin(module: str) -> ModuleType:
         raise ConfigError(f"the module '{module}' cannot be imported: {error}.") from error
     for registry in _registries:
         for thing in vars(found).values():
-            defined_here = getattr(thing, "__module__", module) == module
-            if defined_here and registry.fits(thing) and registry.things.get(thing.name) is not thing:
+            # An object has the module of its class; only a class's own says where it was defined.
+            imported = isinstance(thing, type) and thing.__module__ != module
+            if not imported and registry.fits(thing) and registry.things.get(thing.name) is not thing:
                 registry.add(thing, module)
     return found
 

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import re
-import sys
 import tempfile
 from collections.abc import Iterator
 from typing import Any
@@ -41,13 +40,13 @@ def make_environment(task: Task, **options: Any) -> Any:
 def _make_without_graphics(task: Task, options: dict[str, Any]) -> Any:
     """Make an environment also where MUJOCO_GL names a backend that is missing.
 
-    MuJoCo loads that backend when it is imported and cannot be imported without it, though nothing may ever be
-    rendered. A backend that works stays in use: an environment's observations may be pictures.
+    MuJoCo and dm_control load that backend when they are imported, and cannot be imported without it, though nothing
+    may ever be rendered. A backend that works stays in use: an environment's observations may be pictures.
     """
     try:
         return _make(task, options)
     except Exception:
-        if not os.environ.get("MUJOCO_GL") or "mujoco" in sys.modules:
+        if not os.environ.get("MUJOCO_GL"):
             raise
     with _without("MUJOCO_GL", "PYOPENGL_PLATFORM"):  # MuJoCo sets the second one to the first
         return _make(task, options)
