@@ -19,9 +19,8 @@ import numpy as np
 from gtrl import console
 from gtrl.data.collect.files import collect
 from gtrl.data.collect.manipulation import PlayCollector
-from gtrl.data.collect.maze import POINT_NOISE, pick
+from gtrl.data.collect.maze import POINT_NOISE, pick, plan_of
 from gtrl.envs.make import make_environment
-from gtrl.envs.maze import MazeMap
 from gtrl.tasks import ogbench_task
 from gtrl.workers import default_workers, spread
 
@@ -35,7 +34,7 @@ def plain_episodes(job: tuple[int, int]) -> tuple[int, float]:
     task = ogbench_task(MAZE)
     env = make_environment(task)
     maze = env.unwrapped
-    cells, vertices = MazeMap(maze.maze_map).cells, MazeMap(maze.maze_map).vertices
+    cells, vertices = plan_of(maze).cells, plan_of(maze).vertices
     choices = np.random.default_rng(seed)
     np.random.seed(seed)
     env.reset(options={"task_id": 1})

@@ -15,7 +15,7 @@ from gtrl.data.collect.files import collect
 from gtrl.data.collect.maze import POINT_NOISE, MazeCollector
 from gtrl.data.collect.plan import Plan
 from gtrl.envs.make import make_environment
-from gtrl.envs.maze import MazeMap
+from gtrl.envs.maze import Maze
 from gtrl.errors import ConfigError, DataError
 from gtrl.tasks import ogbench_task
 
@@ -44,8 +44,14 @@ def distances_of(maze: Any) -> np.ndarray:
 # --- the maze as a graph ---
 
 
+def plan_of(env: Any) -> Maze:
+    maze = Maze.of(env)
+    assert maze is not None
+    return maze
+
+
 def test_next_cell_is_that_of_ogbenchs_oracle(maze: Any) -> None:
-    ours = MazeMap(maze.maze_map)
+    ours = plan_of(maze)
     cells = cells_of(maze)
     assert ours.cells == cells
     for goal in cells:
@@ -63,7 +69,7 @@ def test_vertices_are_all_cells_but_straight_hallways(maze: Any) -> None:
 
     hallways = ({"up", "down"}, {"left", "right"})
     expected = [cell for cell in cells_of(maze) if walls(cell) not in hallways]
-    assert MazeMap(maze.maze_map).vertices == expected
+    assert plan_of(maze).vertices == expected
     assert 0 < len(expected) < len(cells_of(maze))
 
 
@@ -71,12 +77,12 @@ def test_stitch_goals_are_exactly_four_cells_away(maze: Any) -> None:
     cells, between = cells_of(maze), distances_of(maze)
     for index, start in enumerate(cells):
         away = [cell for cell, distance in zip(cells, between[index], strict=True) if distance == 4]
-        assert MazeMap(maze.maze_map).at_distance(start, 4) == (away or [start])
+        assert plan_of(maze).at_distance(start, 4) == (away or [start])
 
 
 def test_a_cell_without_a_way_out_is_its_own_stitch_goal() -> None:
     maze = make_environment(ogbench_task("pointmaze-teleport-stitch")).unwrapped
-    assert MazeMap(maze.maze_map).at_distance((1, 7), 4) == [(1, 7)]
+    assert plan_of(maze).at_distance((1, 7), 4) == [(1, 7)]
 
 
 # --- the protocol ---

@@ -21,6 +21,7 @@ from gtrl.algorithms import Algorithm, make
 from gtrl.data.dataset import Spec, load_dataset
 from gtrl.envs.isolation import Isolated
 from gtrl.envs.make import make_environment
+from gtrl.envs.maze import Grid, Maze
 from gtrl.errors import ConfigError, RunError
 from gtrl.evaluation import rollout
 from gtrl.evaluation.evaluate import evaluate
@@ -32,7 +33,7 @@ from gtrl.runs.policy import POLICIES, ROWS, FlowPolicy, GaussianPolicy, Policy,
 from gtrl.runs.restore import load_state
 from gtrl.runs.run import Run
 from gtrl.tasks import ogbench_task
-from gtrl.theory.maze import Grid, grid_of, point_maze_values
+from gtrl.theory.maze import point_maze_grid, point_maze_values
 from gtrl.training import loop
 from gtrl.training.config import Training
 from gtrl.training.session import Session
@@ -716,6 +717,46 @@ def test_a_run_without_its_checkpoints_can_be_evaluated(gtrl_run: Run, tmp_path:
         evaluate(copy, base_seed=-1)
 
 
+def with_method(run: Run, folder: Path, name: str) -> Run:
+    """A copy of a run that says it was trained by another method."""
+    copy = Run(shutil.copytree(run.path, folder))
+    config = copy.config
+    config["algorithm"]["name"] = name
+    copy.save_config(config)
+    return copy
+
+
+def test_a_method_that_is_not_installed_here(gtrl_run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = with_method(gtrl_run, tmp_path / "run", "nobody-has-this")
+    rows = evaluate(run, episodes=1, workers=1, show=False)
+    assert len(rows) == len(run.evaluations()) == 2 * 5
+    assert not (run.path / "values.npz").exists()
+    said = capsys.readouterr().err
+    assert "eval.csv is complete, but values.npz is not written: unknown method 'nobody-has-this'" in " ".join(
+        said.split()
+    )
+
+
+def test_a_method_of_ones_own_gets_its_value_maps(
+    gtrl_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = """
+from dataclasses import dataclass
+from typing import ClassVar
+from gtrl.algorithms.gtrl import GTRL
+
+@dataclass(frozen=True)
+class Mine(GTRL):
+    name: ClassVar = "mine-from-elsewhere"
+"""
+    (tmp_path / "elsewhere.py").write_text(module)
+    monkeypatch.syspath_prepend(tmp_path)
+    run = with_method(gtrl_run, tmp_path / "run", "mine-from-elsewhere")
+    run.save_config(run.config | {"plugins": ["elsewhere"]})
+    evaluate(run, episodes=1, workers=1, show=False)
+    assert np.isfinite(np.load(run.path / "values.npz")["values"]).any()
+
+
 def test_rollouts_npz(evaluated: tuple[Run, list[dict[str, Any]]]) -> None:
     run, rows = evaluated
     maze = make_environment(ogbench_task(MINI)).unwrapped
@@ -820,12 +861,13 @@ def test_what_cannot_be_evaluated(gtrl_run: Run, tmp_path: Path) -> None:
 # --- exact values of a maze ---
 
 GAMMA = 0.9
-NOWHERE = np.zeros((0, 2))
 
 
-def maze_grid(*rows: str) -> Grid:
+def maze_of_text(*rows: str, **teleporters: Any) -> tuple[Maze, Grid]:
     """Cells of 4 by 4; the centre of cell (1, 1) is the origin, as in OGBench."""
-    return grid_of(np.array([[int(symbol == "#") for symbol in row] for row in rows]), 4.0, 4.0)
+    free = np.array([[symbol != "#" for symbol in row] for row in rows])
+    maze = Maze(free, 4.0, 4.0, **{name: np.array(xys) for name, xys in teleporters.items()})  # pyright: ignore[reportArgumentType]
+    return maze, point_maze_grid(maze)
 
 
 def value_at(grid: Grid, values: np.ndarray, x: float, y: float) -> float:
@@ -834,7 +876,7 @@ def value_at(grid: Grid, values: np.ndarray, x: float, y: float) -> float:
 
 
 def test_free_points_keep_the_agents_radius_from_walls() -> None:
-    grid = maze_grid("####", "#..#", "#.##", "####")
+    _, grid = maze_of_text("####", "#..#", "#.##", "####")
     for (x, y), free in zip(grid.points.reshape(-1, 2), grid.free.reshape(-1), strict=True):
         # An L of three cells, each 4 wide; its inner corner is at (2, 2).
         upper = -1.3 <= x <= 5.3 and -1.3 <= y <= 1.3
@@ -845,9 +887,9 @@ def test_free_points_keep_the_agents_radius_from_walls() -> None:
 
 def test_values_of_a_corridor() -> None:
     """Without obstacles a point is max(|dx|, |dy|) / 0.2 steps away, as a step may be diagonal."""
-    grid = maze_grid("#####", "#...#", "#####")
+    maze, grid = maze_of_text("#####", "#...#", "#####")
     goal = np.array([8.0, 0.0])
-    values = point_maze_values(grid, goal, GAMMA, NOWHERE, NOWHERE)
+    values = point_maze_values(maze, goal, GAMMA)
     steps = np.abs(grid.points - goal).max(-1) / 0.2
     np.testing.assert_allclose(values[grid.free], GAMMA ** steps[grid.free], atol=1e-7)
     assert np.isnan(values[~grid.free]).all()
@@ -856,9 +898,9 @@ def test_values_of_a_corridor() -> None:
 
 def test_values_around_a_corner() -> None:
     """A step goes to any of the eight neighbours that is free; SciPy finds the number of steps."""
-    grid = maze_grid("####", "#..#", "#.##", "####")
+    maze, grid = maze_of_text("####", "#..#", "#.##", "####")
     goal = np.array([0.0, 4.0])
-    values = point_maze_values(grid, goal, GAMMA, NOWHERE, NOWHERE)
+    values = point_maze_values(maze, goal, GAMMA)
     points = grid.points[grid.free]
     near = np.abs(points[:, None] - points[None]).max(-1) < 0.21
     target = int(np.argmin(np.linalg.norm(points - goal, axis=-1)))
@@ -869,25 +911,26 @@ def test_values_around_a_corner() -> None:
 
 def test_values_through_a_teleporter() -> None:
     """Three rooms: a teleporter in the first leads beside the goal in the second or into the third, a dead end."""
-    grid = maze_grid("#########", "#..#..#.#", "#########")
-    entrance, beside, dead_end = np.array([[4.0, 0.0]]), [12.0, 0.0], [24.0, 0.0]
+    beside, dead_end = [12.0, 0.0], [24.0, 0.0]
+    rooms = ("#########", "#..#..#.#", "#########")
+    maze, grid = maze_of_text(*rooms, entrances=[[4.0, 0.0]], exits=[beside, dead_end])
     goal = np.array([16.0, 0.0])
-    values = point_maze_values(grid, goal, GAMMA, entrance, np.array([beside, dead_end]))
+    values = point_maze_values(maze, goal, GAMMA)
     assert value_at(grid, values, *beside) == pytest.approx(GAMMA**20)
     assert value_at(grid, values, *dead_end) == 0
     # The 13th step from the origin, to x = 2.6, comes within 1.5 of the entrance: half the luck, and on from there.
     assert value_at(grid, values, 0, 0) == pytest.approx(GAMMA**13 * (GAMMA**20 + 0) / 2)
     # With the goal in the first room nothing leads to it from elsewhere, nor back out of the teleporter.
-    back = point_maze_values(grid, np.array([0.0, 0.0]), GAMMA, entrance, np.array([beside, dead_end]))
+    back = point_maze_values(maze, np.array([0.0, 0.0]), GAMMA)
     assert value_at(grid, back, *goal) == 0
     assert value_at(grid, back, 0.4, 0) == pytest.approx(GAMMA**2)
 
 
 def test_luck_is_taken_only_where_it_is_better() -> None:
     """A teleporter between start and goal: it leads back to the start or right to the goal."""
-    grid = maze_grid("#######", "#.....#", "#######")
-    entrance, exits = np.array([[8.0, 0.0]]), np.array([[0.0, 0.0], [16.0, 0.0]])
-    values = point_maze_values(grid, np.array([16.0, 0.0]), GAMMA, entrance, exits)
+    corridor = ("#######", "#.....#", "#######")
+    maze, grid = maze_of_text(*corridor, entrances=[[8.0, 0.0]], exits=[[0.0, 0.0], [16.0, 0.0]])
+    values = point_maze_values(maze, np.array([16.0, 0.0]), GAMMA)
     # There is no way around: v = gamma^33 (v + 1) / 2 for 33 steps from x = 0 to 6.6, within 1.5 of the entrance.
     start = (GAMMA**33 / 2) / (1 - GAMMA**33 / 2)
     assert value_at(grid, values, 0, 0) == pytest.approx(start)
@@ -921,10 +964,10 @@ def test_comparison_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
     second = rows_of("bc", {(0, 5, "task1"): 1, (0, 5, "task2"): 0, (0, 1000, "task1"): 3, (0, 1000, "task2"): 0})
     console.print_table(comparison("t", {"a": first, "b": second}))
     lines = [line.split("│")[1:-1] for line in capsys.readouterr().out.splitlines() if "│" in line]
-    # Seeds of 75 and 25 %; one seed at two steps.
+    # Seeds of 75 and 25 %, so the deviation (n - 1) is sqrt(2 * 25^2 / 1) = 35.4; one seed at two steps has none.
     assert [[cell.strip() for cell in line] for line in lines] == [
-        ["TD-n", "5", "2", "50", "50", "50.0 ± 25.0"],
-        ["BC", "5, 1,000", "1", "50", "0", "25.0 ± 0.0"],
+        ["TD-n", "5", "2", "50", "50", "50.0 ± 35.4"],
+        ["BC", "5, 1,000", "1", "50", "0", "25.0"],
     ]
 
 
@@ -933,8 +976,8 @@ def test_comparison_names_runs_that_share_a_method(capsys: pytest.CaptureFixture
     console.print_table(comparison("t", runs))
     lines = [line.split("│")[1:-1] for line in capsys.readouterr().out.splitlines() if "│" in line]
     assert [[cell.strip() for cell in line] for line in lines] == [
-        ["BC", "one", "5", "1", "25", "25.0 ± 0.0"],
-        ["BC", "two", "5", "1", "100", "100.0 ± 0.0"],
+        ["BC", "one", "5", "1", "25", "25.0"],
+        ["BC", "two", "5", "1", "100", "100.0"],
     ]
 
 

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from gtrl.envs.maze import Maze
 from gtrl.errors import GtrlError, ProcessError
 from gtrl.tasks import TRAJECTORY_GOALS, VALUE_GOALS, Goals
 from gtrl.theory.anchored import Anchored, expectiles, monte_carlo_values, transitive_fit
 from gtrl.theory.draws import Draws, dataset_draws, model_draws
 from gtrl.theory.examples import ARROWS, TELEPORTER, magnified, teleport_maze, teleporter, teleporter_log, walker
-from gtrl.theory.maze import CAPTURE, grid_of, maze, nearest, point_maze_values
+from gtrl.theory.maze import CAPTURE, maze, point_maze_grid, point_maze_values
 from gtrl.theory.process import Log, Process, random_process, sample_log, uniform
 from gtrl.theory.transitive import iterates, max_product
 from gtrl.theory.values import backups_needed, behaviour_values, divide_and_conquer_values, optimal_values
@@ -565,14 +566,16 @@ def test_walker():
 
 def test_point_maze_of_two_rooms():
     """Two rooms of 13 x 13 points, a wall between them: the entrance is in the left one, both exits in the other."""
-    grid = grid_of(np.array([[1, 1, 1, 1, 1], [1, 0, 1, 0, 1], [1, 1, 1, 1, 1]]), unit=4, offset=4)
+    goal, entrance, exits = np.array([8.0, 0.4]), np.array([-1.2, -1.2]), np.array([[9.05, 0.0], [8.0, -9.0]])
+    walls = np.array([[1, 1, 1, 1, 1], [1, 0, 1, 0, 1], [1, 1, 1, 1, 1]])
+    rooms = Maze(walls == 0, unit=4, offset=4, entrances=entrance[None], exits=exits)
+    grid = point_maze_grid(rooms)
     x, y = np.moveaxis(grid.points, -1, 0)
     left, right = ((np.abs(x - centre) < 1.3) & (np.abs(y) < 1.3) for centre in (0, 8))
     np.testing.assert_array_equal(grid.free, left | right)
     assert grid.free.sum() == 2 * 13**2
-    goal, entrance, exits = np.array([8.0, 0.4]), np.array([-1.2, -1.2]), np.array([[9.05, 0.0], [8.0, -9.0]])
-    assert [tuple(grid.points[nearest(grid, xy)].round(6)) for xy in exits] == [(9.0, 0.0), (8.0, -1.2)]
-    v = point_maze_values(grid, goal, 0.9, entrance[None], exits)
+    assert [tuple(grid.points[grid.nearest(xy)].round(6)) for xy in exits] == [(9.0, 0.0), (8.0, -1.2)]
+    v = point_maze_values(rooms, goal, 0.9)
     steps = lambda xy: np.rint(np.abs(grid.points - xy).max(-1) / 0.2)  # noqa: E731
     near = np.linalg.norm(grid.points - entrance, axis=-1) <= CAPTURE
     in_capture = np.min([steps(xy) for xy in grid.points[near]], 0)

@@ -18,6 +18,7 @@ from PIL import Image, ImageSequence
 
 from gtrl import cli
 from gtrl.envs.make import make_environment
+from gtrl.envs.maze import Maze, maze_of
 from gtrl.errors import VideoError, WorkerError
 from gtrl.evaluation.rollout import Episode, Job, Outcome, run_episodes
 from gtrl.io import mlp
@@ -27,7 +28,7 @@ from gtrl.report import film as reel
 from gtrl.report.cameras import Views, find_gl
 from gtrl.report.figures import ARRIVED, FAILED, trajectories_picture
 from gtrl.report.film import GAP, HEADER, LABEL, Caption, Picture, choose_format, compose, packed, unpacked, write_film
-from gtrl.report.video import Film, Filmed, film_episode, joined, layout_of
+from gtrl.report.video import Film, Filmed, film_episode, joined
 from gtrl.runs.policy import load_policy, save_policy
 from gtrl.tasks import OGBenchTask, ogbench_task
 from gtrl.workers import spread
@@ -334,11 +335,17 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     return figures
 
 
+def plan_of(task: str) -> Maze:
+    maze = maze_of(ogbench_task(task))
+    assert maze is not None
+    return maze
+
+
 def test_trajectories_picture(drawn: list[Figure], tmp_path: Path) -> None:
-    layout = layout_of(ogbench_task(MINI))
+    maze = plan_of(MINI)
     walk, jump = np.array([[0, 0], [0.5, 0], [1, 0]]), np.array([[12, 0], [12, 16], [12.5, 16]])
     path = tmp_path / "trajectories.png"
-    trajectories_picture(path, layout, [(2, True, walk), (2, False, jump), (4, False, walk)], "the title")
+    trajectories_picture(path, maze, [(2, True, walk), (2, False, jump), (4, False, walk)], "the title")
     (figure,) = drawn
     assert figure.get_suptitle() == "the title"
     *panels, place = figure.axes
@@ -358,8 +365,8 @@ def test_trajectories_picture(drawn: list[Figure], tmp_path: Path) -> None:
     # Each start and goal, and in each panel the way it ended without arriving.
     for goal, axis in enumerate(panels):
         places = [offset.tolist() for marks in axis.collections for offset in np.asarray(marks.get_offsets())]
-        assert layout["starts"][goal].tolist() in places
-        assert layout["goals"][goal].tolist() in places
+        assert maze.starts[goal].tolist() in places
+        assert maze.goals[goal].tolist() in places
         assert ([12.5, 16] in places, [1, 0] in places) == (goal == 1, goal == 3)
     legend = place.get_legend()
     assert legend is not None
@@ -384,7 +391,7 @@ def test_trajectories_picture(drawn: list[Figure], tmp_path: Path) -> None:
 
 
 def test_mazes_without_teleporters_have_none_in_the_legend(drawn: list[Figure], tmp_path: Path) -> None:
-    trajectories_picture(tmp_path / "a.png", layout_of(ogbench_task("pointmaze-medium-navigate")), [], "")
+    trajectories_picture(tmp_path / "a.png", plan_of("pointmaze-medium-navigate"), [], "")
     legend = drawn[0].axes[-1].get_legend()
     assert legend is not None
     assert len(legend.get_texts()) == 4
@@ -409,7 +416,7 @@ def studio(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     asked: list[dict[str, Any]] = []
 
     def film_policy(
-        policy: Path, task: OGBenchTask, gl: str, *, base_seed: int, workers: int | None, show: bool
+        policy: Path, task: OGBenchTask, gl: str, *, base_seed: int, workers: int | None, show: bool, **_: Any
     ) -> list[Film]:
         assert show
         asked.append({"policy": policy, "task": task.name, "gl": gl, "seed": base_seed, "workers": workers})
@@ -582,7 +589,7 @@ def test_a_maze_as_the_camera_sees_it(shots: dict[str, tuple[Film, Job]]) -> Non
     for cell in np.argwhere(maze.maze_map[1:-1, 1:-1] == 1) + 1:
         assert at(first, maze.ij_to_xy(cell)).mean() > 230  # white
     gold = lambda picture, xy: (at(picture, xy)[..., 0] - at(picture, xy)[..., 2] > 60).any()  # noqa: E731
-    start, end = (layout_of(job.task)[name][0] for name in ("starts", "goals"))
+    start, end = plan_of("pointmaze-large-navigate").starts[0], plan_of("pointmaze-large-navigate").goals[0]
     assert gold(first, start)
     assert gold(goal, film.outcome.goal)
     assert not gold(goal, start)

@@ -81,17 +81,13 @@ def _percent(rows: Sequence[dict[str, Any]], goals: Sequence[str]) -> list[str]:
 
 def draw(folder: Path, rows: Sequence[dict[str, Any]]) -> Path:
     """`demo.png`: the maze, the exact values, and what each method learned and did."""
-    from gtrl.envs.make import make_environment
+    from gtrl.envs.maze import Maze
     from gtrl.report.figures import maze_picture
-    from gtrl.theory.maze import grid_of, point_maze_values
+    from gtrl.theory.maze import point_maze_grid, point_maze_values
 
-    task = ogbench_task(TASK)
-    maze = make_environment(task).unwrapped
-    layout = np.load(folder / METHODS[0] / "values.npz")
-    grid = grid_of(maze.maze_map, maze._maze_unit, maze._offset_x)
-    goal = layout["goals"][PICTURED_GOAL - 1]
-    values = point_maze_values(grid, goal, task.defaults["gamma"], layout["entrances"], layout["exits"])
-    write_npz(folder / "exact.npz", {"points": grid.points, "values": values})
+    maze = Maze.from_arrays(np.load(folder / METHODS[0] / "values.npz"))
+    values = point_maze_values(maze, maze.goals[PICTURED_GOAL - 1], ogbench_task(TASK).defaults["gamma"])
+    write_npz(folder / "exact.npz", {"points": point_maze_grid(maze).points, "values": values})
     rates: dict[str, list[float]] = {}
     for method in METHODS:
         for seed in Run.open(folder / method).seeds:

@@ -7,7 +7,7 @@ a module and takes its attribute. A module that defines such things is a plugin:
 import importlib
 import importlib.metadata
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import FunctionType, ModuleType
 from typing import Any, Generic, TypeVar
 
@@ -108,6 +108,13 @@ def load_plugin(module: str) -> ModuleType:
             if _is_defined_in(module, thing) and registry.fits(thing):
                 registry.add(thing, module)
     return found
+
+
+def load_plugins(modules: Iterable[str]) -> None:
+    """Import the plugins of a run; what a script defines itself is known only while it runs."""
+    for module in modules:
+        if module != "__main__":
+            load_plugin(module)
 
 
 def _is_defined_in(module: str, thing: Any) -> bool:

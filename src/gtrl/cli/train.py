@@ -15,7 +15,8 @@ from gtrl import console
 from gtrl.cli.flags import flag_name, parse
 from gtrl.cli.outputs import check_output_folder
 from gtrl.errors import ConfigError, DataError, RunError
-from gtrl.runs.run import Run, load_plugins
+from gtrl.registry import load_plugins
+from gtrl.runs.run import Run
 from gtrl.tasks import EPISODES_PER_GOAL, Task, find_task, ogbench_task
 
 BEGAN = time.perf_counter()  # about when the command was started
@@ -90,7 +91,7 @@ def saved_config(out: Path) -> dict[str, Any] | None:
     run = Run(out.expanduser())
     if not run.exists:
         return None
-    load_plugins(run)
+    load_plugins(run.plugins)
     return run.config
 
 

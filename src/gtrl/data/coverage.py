@@ -39,7 +39,7 @@ def coverage(arrays: Arrays, task: OGBenchTask, maze: Maze | None) -> list[Fact]
         Fact("goals", _told(goals.min(0), goals.max(0)), _told(*goal_bounds(task, maze))),
     ]
     if maze is not None:
-        what = "cells the ball was in" if task.family == "antsoccer" else "cells visited"
+        what = "cells the ball was in" if maze.mover == "ball" else "cells visited"
         return [*facts, *_maze_facts(goals, maze, what)]
     cubes = CUBES.get(task.name, 0)
     for cube in range(cubes):
@@ -55,9 +55,7 @@ def coverage(arrays: Arrays, task: OGBenchTask, maze: Maze | None) -> list[Fact]
 def goal_bounds(task: OGBenchTask, maze: Maze | None) -> tuple[np.ndarray, np.ndarray]:
     """The smallest and the largest goal of a task, number by number, in the goal's own form."""
     if maze is not None:
-        free = np.argwhere(maze.free)[:, ::-1]  # (column, row): x and y
-        low, high = free.min(0) - 0.5, free.max(0) + 0.5
-        return low * maze.unit - maze.offset, high * maze.unit - maze.offset
+        return maze.bounds
     if task.family == "puzzle":
         return np.zeros(task.goal_dim), np.ones(task.goal_dim)
     low, high = (np.tile((bound - CENTRE) * SCALE, CUBES[task.name]) for bound in REACH)
@@ -81,7 +79,7 @@ def _inside(what: str, share: float, where: str) -> Fact:
 
 def _maze_facts(goals: np.ndarray, maze: Maze, what: str) -> list[Fact]:
     rows = np.zeros(maze.free.shape, int)
-    np.add.at(rows, tuple(maze.cells(goals).T), 1)
+    np.add.at(rows, tuple(maze.cells_at(goals).T), 1)
     seen = rows[maze.free]
     fewest = f"; {seen.min():,} to {seen.max():,} rows each, {np.median(seen):,.0f} in the middle"
     return [

@@ -24,7 +24,8 @@ def _keep_action_space(env: Any) -> None:
     kind = type(env)
     if isinstance(getattr(kind, "action_space", None), property):
         with quietly():
-            env.__class__ = type(kind.__name__, (kind,), {"action_space": env.action_space})
+            if env.action_space is not env.action_space:
+                env.__class__ = type(kind.__name__, (kind,), {"action_space": env.action_space})
 
 
 class Isolated:
@@ -49,13 +50,13 @@ class Isolated:
         finally:
             _global.set_bit_generator(before)
 
-    def reset(self, seed: np.random.SeedSequence, options: dict[str, Any]) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(self, seed: np.random.SeedSequence, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         for_global, for_env, for_actions = (int(word) for word in seed.generate_state(3))
         self._generator = np.random.MT19937(for_global)
         self.env.unwrapped.action_space.seed(for_actions)
         with self.own_randomness():
             return self.env.reset(seed=for_env, options=options)
 
-    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         with self.own_randomness():
             return self.env.step(action)

@@ -1,13 +1,14 @@
 """Making a task's environment."""
 
 import contextlib
+import os
 import re
 import tempfile
 from collections.abc import Iterator
 from typing import Any
 
 from gtrl.envs.isolation import quietly
-from gtrl.errors import ConfigError
+from gtrl.errors import ConfigError, GtrlError
 from gtrl.registry import resolve
 from gtrl.tasks import Task
 from gtrl.tasks.ogbench import OGBENCH
@@ -19,12 +20,36 @@ def make_environment(task: Task, **options: Any) -> Any:
     `options` go to the environment: manipulation tasks have a mode of their own for data collection.
     """
     with tempfile.TemporaryDirectory() as folder, _temporary_files_in(folder), quietly():
-        env = _make(task, options)
-        if task.episode_length and _limit(env) != task.episode_length:
-            import gymnasium
+        try:
+            env = _make_without_graphics(task, options)
+        except GtrlError:
+            raise
+        except Exception as error:
+            raise ConfigError(
+                f"the environment of {task.name} cannot be made: {type(error).__name__}: {error}"
+            ) from error
+        import gymnasium
 
+        if not isinstance(env, gymnasium.Env):
+            raise ConfigError(f"the environment of {task.name} is a {type(env).__name__}, not a gymnasium.Env.")
+        if task.episode_length and _limit(env) != task.episode_length:
             env = gymnasium.wrappers.TimeLimit(env, task.episode_length)
         return env
+
+
+def _make_without_graphics(task: Task, options: dict[str, Any]) -> Any:
+    """Make an environment also where MUJOCO_GL names a backend that is missing.
+
+    MuJoCo and dm_control load that backend when they are imported, and cannot be imported without it, though nothing
+    may ever be rendered. A backend that works stays in use: an environment's observations may be pictures.
+    """
+    try:
+        return _make(task, options)
+    except Exception:
+        if not os.environ.get("MUJOCO_GL"):
+            raise
+    with _without("MUJOCO_GL", "PYOPENGL_PLATFORM"):  # MuJoCo sets the second one to the first
+        return _make(task, options)
 
 
 def _make(task: Task, options: dict[str, Any]) -> Any:
@@ -51,6 +76,16 @@ def _limit(env: Any) -> int | None:
             return found
         env = getattr(env, "env", None)
     return None
+
+
+@contextlib.contextmanager
+def _without(*names: str) -> Iterator[None]:
+    """Environment variables taken away for a while."""
+    before = {name: os.environ.pop(name) for name in names if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(before)
 
 
 @contextlib.contextmanager

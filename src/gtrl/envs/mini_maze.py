@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 # The demo's maze: a ring around two cells without a way out. Stepping on the teleporter (T) leads to one of
-# the three exits (x) with equal probability: the middle of the lower corridor, or one of the two dead ends.
+# the three exits (x) with equal probability: the middle of the opposite corridor, or one of the two dead ends.
+# The first row has the smallest y, so pictures, with y up, show these rows from the bottom to the top.
 MINI_MAZE = (
     "#########",
     "#...T...#",

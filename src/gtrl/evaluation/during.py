@@ -7,7 +7,7 @@ from typing import Any
 
 from gtrl.errors import ConfigError, RunError
 from gtrl.evaluation.evaluate import evaluate, success_rate, write_maps
-from gtrl.tasks import EPISODES_PER_GOAL, GOALS_PER_TASK
+from gtrl.tasks import EPISODES_PER_GOAL
 from gtrl.training.session import Callback, Session
 from gtrl.workers import default_workers
 
@@ -66,12 +66,16 @@ class EvaluateDuring(Callback):
     def _evaluate(self, step: int) -> list[dict[str, Any]]:
         """The rows of a step's policies; those evaluated before are not again."""
         session = self.session
-        rows = [row for row in session.run.evaluations() if row["step"] == step and row["episodes"] >= self.episodes]
-        if len(rows) == GOALS_PER_TASK * len(session.seeds):
+        rows = [
+            row
+            for row in session.run.evaluations()
+            if row["step"] == step and row["episodes"] >= self.episodes and row["base_seed"] == 0
+        ]
+        if session.task and len(rows) == len(session.task.goal_names) * len(session.seeds):
             return []
         try:
             return evaluate(
-                session.run, step=step, episodes=self.episodes, workers=self.workers, show=False, maps=False,
+                session.run, task=session.task, step=step, episodes=self.episodes, workers=self.workers, show=False, maps=False,
                 nice=NICENESS, cancelled=self.cancelled,
             )  # fmt: skip
         except Exception as error:
@@ -98,6 +102,5 @@ class EvaluateDuring(Callback):
             if error := future.exception():
                 raise RunError(f"training is complete, but an evaluation failed: {error}") from error
             self._report(step)
-        task = self.session.task
-        if task and "maze" in task.family and self.evaluated:
-            write_maps(self.session.run, task, max(self.evaluated))
+        if self.session.task and self.evaluated:
+            write_maps(self.session.run, self.session.task, max(self.evaluated))

@@ -1,20 +1,22 @@
-"""Evaluating a run or a policy file by the paper's protocol: five goals, N episodes each, mean action."""
+"""Evaluating a run or a policy file by the paper's protocol: N episodes for each of a task's goals, mean action."""
 
 import logging
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from gtrl import console
-from gtrl.errors import ConfigError, RunError
+from gtrl.envs.maze import Maze, maze_of
+from gtrl.errors import ConfigError, GtrlError, RunError, UnknownNameError
 from gtrl.evaluation.rollout import Outcome, roll_out
 from gtrl.io.npz import write_npz
-from gtrl.runs.policy import load_policy
+from gtrl.registry import load_plugins
+from gtrl.runs.policy import POLICIES, load_policy
 from gtrl.runs.run import Run, checkpoint_path, shown
-from gtrl.tasks import EPISODES_PER_GOAL, GOALS_PER_TASK, SCORED_STEPS, Task, find_task
+from gtrl.tasks import EPISODES_PER_GOAL, SCORED_STEPS, Task, find_task
 
 log = logging.getLogger(__name__)
 RECORDED = 3  # episodes a goal whose paths go into `rollouts.npz`
@@ -24,6 +26,7 @@ Row = dict[str, Any]
 def evaluate(
     what: str | Path | Run,
     *,
+    task: str | Task | None = None,
     episodes: int = EPISODES_PER_GOAL,
     step: int | None = None,
     workers: int | None = None,
@@ -38,56 +41,84 @@ def evaluate(
     Of a run: the policies at `step`, or else at the steps that count for its score (800K, 900K, 1M where
     they are there, and the last). Its directory gets `eval.csv`, a policy's rows as soon as it has played, and, for
     mazes, `rollouts.npz` and (unless `maps` is off) `values.npz`. Episode k of a goal starts the same for every policy.
+    `task` (a task, its name, or `module:NAME`) takes the place of the one the policies were trained for.
     For work in the background, `nice` is that of the processes and `cancelled` ends it.
     """
-    if episodes < 1:
-        raise ConfigError(f"episodes is {episodes} and must be at least 1.")
-    if workers is not None and workers < 1:
-        raise ConfigError(f"workers is {workers} and must be at least 1.")
-    if base_seed < 0:
-        raise ConfigError(f"seed is {base_seed} and must not be negative.")
-    run, chosen, headers, task = look_up(what, step)
-    maze = "maze" in task.family
-    outcomes: list[list[Outcome]] = [[] for _ in chosen]
-    title = f"{shown(headers[0].get('algorithm', 'policy'))} evaluation"
-    each = episodes * GOALS_PER_TASK
-    with console.bar(title, len(chosen) * each, "episodes", show) as bar:
-        record = RECORDED if run and maze else 0
+    _check(episodes, workers, base_seed)
+    subject = look_up(what, step, task)
+    run, task, headers = subject.run, subject.task, subject.headers
+    maze = walked_maze(task) if run else None
+    outcomes: list[list[Outcome]] = [[] for _ in headers]
+    each = episodes * len(task.goal_names)
+    with console.bar(f"{shown(_method(headers[0]))} evaluation", len(headers) * each, "episodes", show) as bar:
         rollouts = roll_out(
-            chosen, task, episodes, workers=workers, base_seed=base_seed, record=record, nice=nice,
-            cancelled=cancelled, bar=bar,
+            subject.policies, task, episodes, workers=workers, base_seed=base_seed, record=RECORDED if maze else 0,
+            plugins=subject.plugins, nice=nice, cancelled=cancelled, bar=bar,
         )  # fmt: skip
         for index, outcome in rollouts:
             outcomes[index].append(outcome)
             if run and len(outcomes[index]) == each:
-                run.add_evaluations(_rows(headers[index], task, outcomes[index]))
+                run.add_evaluations(_rows(headers[index], task, base_seed, outcomes[index]))
     if run and maze:
         last = headers[-1]["step"]
         played = {h["seed"]: o for h, o in zip(headers, outcomes, strict=True) if h["step"] == last}
         _write_rollouts(run, last, played)
         if maps:
             write_maps(run, task, last)
-    return [row for header, played in zip(headers, outcomes, strict=True) for row in _rows(header, task, played)]
+    return [row for each in zip(headers, outcomes, strict=True) for row in _rows(each[0], task, base_seed, each[1])]
+
+
+def _check(episodes: int, workers: int | None, base_seed: int) -> None:
+    if episodes < 1:
+        raise ConfigError(f"episodes is {episodes} and must be at least 1.")
+    if workers is not None and workers < 1:
+        raise ConfigError(f"workers is {workers} and must be at least 1.")
+    if base_seed < 0:
+        raise ConfigError(f"seed is {base_seed} and must not be negative.")
+
+
+def walked_maze(task: Task) -> Maze | None:
+    """The maze whose own goals, positions of the agent, are evaluated: paths and values can be drawn on its map."""
+    maze = maze_of(task)
+    return maze if maze and maze.mover == "agent" and task.goals == len(maze.goals) else None
 
 
 def write_maps(run: Run, task: Task, step: int) -> None:
-    """`values.npz`; a run may have been copied without its checkpoints, and one may be damaged."""
-    if not checkpoint_path(run.checkpoints, step).exists():
+    """`values.npz`, for mazes.
+
+    A run may have been copied without its checkpoints, one may be damaged, and its method may not be installed here:
+    the evaluation itself is complete without them.
+    """
+    if not checkpoint_path(run.checkpoints, step).exists() or walked_maze(task) is None:
         return
     from gtrl.evaluation.values import write_values
 
     try:
         write_values(run, task, step)
-    except RunError as error:
-        log.warning(f"eval.csv is complete, but values.npz is not written: {error}")
+    except GtrlError as error:
+        log.warning("eval.csv is complete, but values.npz is not written: %s", error)
 
 
-def look_up(what: str | Path | Run, step: int | None) -> tuple[Run | None, list[Path], list[dict[str, Any]], Task]:
-    """The run (None for a policy file), its policies to evaluate, their headers and task; or why there are none."""
+class Subject(NamedTuple):
+    """What to evaluate: policies of a run (None for a policy file), the plugins of their kinds, and in which task."""
+
+    run: Run | None
+    policies: list[Path]
+    headers: list[dict[str, Any]]
+    plugins: tuple[str, ...]
+    task: Task
+
+
+def look_up(what: str | Path | Run, step: int | None, task: str | Task | None = None) -> Subject:
+    """A run or policy file with all that evaluating it needs; an error says what is missing."""
     run = None if isinstance(what, (str, Path)) and str(what).endswith(".npz") else Run.open(what)
+    load_plugins(run.plugins if run else ())
     chosen = _policies(run, step) if run else [Path(str(what))]
     headers = [load_policy(path).header for path in chosen]
-    return run, chosen, headers, _task_of(headers[0])
+    plugins = {POLICIES.module_of(header["kind"]) for header in headers}  # all that workers need of them
+    if isinstance(task, str):
+        task = find_task(task)
+    return Subject(run, chosen, headers, tuple(filter(None, plugins)), task or _task_of(headers[0]))
 
 
 def _policies(run: Run, step: int | None) -> list[Path]:
@@ -101,15 +132,25 @@ def _policies(run: Run, step: int | None) -> list[Path]:
 def _task_of(header: dict[str, Any]) -> Task:
     if not header.get("task"):
         raise RunError("this policy was trained on data without a task, so there is no environment to evaluate it in.")
-    return find_task(header["task"])
+    try:
+        return find_task(header["task"])
+    except UnknownNameError as error:
+        raise RunError(
+            f"this policy was trained for the task '{header['task']}', which is not known here: give the task itself, "
+            "or module:NAME."
+        ) from error
 
 
-def _rows(header: dict[str, Any], task: Task, outcomes: Sequence[Outcome]) -> list[Row]:
-    who = {"algorithm": header["algorithm"], "task": task.name, "seed": header["seed"], "step": header["step"]}
+def _method(header: dict[str, Any]) -> str:
+    return header.get("algorithm") or "policy"
+
+
+def _rows(header: dict[str, Any], task: Task, base_seed: int, outcomes: Sequence[Outcome]) -> list[Row]:
+    who = {"algorithm": _method(header), "task": task.name} | {name: header.get(name, 0) for name in ("seed", "step")}
     rows = []
-    for goal in range(1, GOALS_PER_TASK + 1):
-        won = [outcome.success for outcome in outcomes if outcome.episode.goal == goal]
-        rows.append({**who, "goal": f"task{goal}", "episodes": len(won), "successes": sum(won)})
+    for number, goal in enumerate(task.goal_names, start=1):
+        won = [outcome.success for outcome in outcomes if outcome.episode.goal == number]
+        rows.append({**who, "goal": goal, "episodes": len(won), "successes": sum(won), "base_seed": base_seed})
     return rows
 
 

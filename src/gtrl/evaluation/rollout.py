@@ -1,4 +1,4 @@
-"""Rollouts: five goals times N episodes of a policy, on every core, each episode decided by its own seeds."""
+"""Rollouts: N episodes of a policy for each goal of a task, on every core, each episode decided by its own seeds."""
 
 import itertools
 import threading
@@ -11,17 +11,19 @@ from pathlib import Path
 
 import numpy as np
 
+from gtrl.envs.goals import GoalEpisodes
 from gtrl.envs.isolation import Isolated
 from gtrl.envs.make import make_environment
 from gtrl.errors import EpisodeError
+from gtrl.registry import load_plugins
 from gtrl.runs.policy import ROWS, Policy, load_policy
-from gtrl.tasks import GOALS_PER_TASK, Task
+from gtrl.tasks import Task
 from gtrl.workers import default_workers, spread
 
 
 @dataclass(frozen=True)
 class Episode:
-    """Which episode to run: its goal (1 to 5) and its number."""
+    """Which episode to run: the number of its goal, from 1, and its own, from 0."""
 
     goal: int
     number: int
@@ -56,16 +58,17 @@ class Job:
     base_seed: int
     record: int  # record the paths of episodes with a smaller number than this
     share: int | None = None  # about how many episodes this worker will play in all, where that is known
+    plugins: tuple[str, ...] = ()  # modules to import first: they define the kind of policy
 
 
 STEPS = 1000  # of an episode, as a guess, where the task does not say
 
 
 @lru_cache(maxsize=ROWS)
-def _environment(task: Task, slot: int) -> Isolated:
+def _environment(task: Task, slot: int) -> GoalEpisodes:
     """The environments of this process: made once each, when a job first needs so many."""
     del slot
-    return Isolated(make_environment(task))
+    return GoalEpisodes(task, Isolated(make_environment(task)))
 
 
 _decided: dict[tuple[Task, int], int] = {}  # in this process, by `_side_by_side`
@@ -98,50 +101,57 @@ def _timed(function: Callable[[], object]) -> float:
 class Slot:
     """One environment, and the episode it is in the middle of."""
 
-    def __init__(self, env: Isolated, episode: Episode, job: Job) -> None:
+    def __init__(self, env: GoalEpisodes, episode: Episode, job: Job) -> None:
         self.env = env
         self.episode = episode
         self.recording = episode.number < job.record
-        self.observation, info = env.reset(episode.seed(job.base_seed), {"task_id": episode.goal})
-        self.goal = np.asarray(info["goal"], np.float32)
+        self.observation, self.goal = env.reset(episode.seed(job.base_seed), episode.goal)
         self.path = [self._position()] if self.recording else []
         self.length = 0
         self.noise = episode.noise(job.base_seed)
 
     def _position(self) -> np.ndarray:
-        return np.array(self.env.env.unwrapped.data.qpos[:2])
+        return np.array(self.env.env.env.unwrapped.data.qpos[:2])
 
     def step(self, action: np.ndarray) -> Outcome | None:
-        self.observation, _, terminated, truncated, info = self.env.step(action)
+        self.observation, success, ended = self.env.step(action)
         self.length += 1
         if self.recording:
             self.path.append(self._position())
-        if not (terminated or truncated):
+        if not ended:
             return None
         path = np.asarray(self.path, np.float32) if self.recording else None
-        return Outcome(self.episode, bool(info["success"]), self.length, self.goal, path)
+        return Outcome(self.episode, success, self.length, self.goal, path)
 
 
-def _begin(env: Isolated, episode: Episode, job: Job) -> Slot:
+def begin(env: GoalEpisodes, episode: Episode, job: Job, policy: Policy) -> Slot:
+    """Start an episode whose observation and goal this policy can take."""
     with named(job.task, episode):
-        return Slot(env, episode, job)
+        slot = Slot(env, episode, job)
+        for name, array in (("observation", slot.observation), ("goal", slot.goal)):
+            expected = policy.header[f"{name}_dim"]
+            if array.shape != (expected,):
+                raise EpisodeError(f"the {name} has the shape {array.shape}, and the policy takes {expected} numbers")
+        return slot
 
 
 @contextmanager
 def named(task: Task, episode: Episode) -> Iterator[None]:
-    """An environment that raises is told with where it did."""
+    """Errors in an episode name the task, goal and episode."""
     try:
         yield
     except Exception as error:
-        where = f"{task.name}, task{episode.goal}, episode {episode.number}"
-        raise EpisodeError(f"{where}: the environment raised {type(error).__name__}: {error}") from error
+        where = f"{task.name}, {task.goal_names[episode.goal - 1]}, episode {episode.number}"
+        ours = isinstance(error, EpisodeError)
+        what = f"{error}." if ours else f"the environment raised {type(error).__name__}: {error}"
+        raise EpisodeError(f"{where}: {what}") from error
 
 
 def run_episodes(policy: Policy, job: Job) -> list[Outcome]:
     """Run a job's episodes, up to ROWS of them side by side; who runs beside whom changes nothing."""
     waiting = iter(job.episodes)
     first = list(itertools.islice(waiting, _side_by_side(policy, job)))
-    slots = [_begin(_environment(job.task, slot), episode, job) for slot, episode in enumerate(first)]
+    slots = [begin(_environment(job.task, slot), episode, job, policy) for slot, episode in enumerate(first)]
     outcomes = []
     while slots:
         noise = [slot.noise.standard_normal(policy.noise_dim) for slot in slots]
@@ -156,12 +166,13 @@ def run_episodes(policy: Policy, job: Job) -> list[Outcome]:
                 continue
             outcomes.append(outcome)
             if (episode := next(waiting, None)) is not None:
-                following.append(_begin(slot.env, episode, job))
+                following.append(begin(slot.env, episode, job, policy))
         slots = following
     return outcomes
 
 
 def _run_job(job: Job) -> list[Outcome]:
+    load_plugins(job.plugins)
     return run_episodes(load_policy(job.policy), job)
 
 
@@ -173,12 +184,14 @@ def roll_out(
     workers: int | None = None,
     base_seed: int = 0,
     record: int = 0,
+    plugins: Sequence[str] = (),
     nice: int = 0,
     cancelled: threading.Event | None = None,
     bar: Callable[[int], None] | None = None,
 ) -> Iterator[tuple[int, Outcome]]:
-    """(index of the policy, outcome) for five goals times `episodes` episodes of every policy."""
-    todo = [Episode(goal, number) for number in range(episodes) for goal in range(1, GOALS_PER_TASK + 1)]
+    """(index of the policy, outcome) of `episodes` episodes for every goal of the task and every policy."""
+    goals = range(1, len(task.goal_names) + 1)
+    todo = [Episode(goal, number) for number in range(episodes) for goal in goals]
     # Several jobs a worker, so that none idles at the end, but enough episodes in each to fill its batch; and none so
     # long that who waits for it could take the worker to hang.
     workers = workers or default_workers()
@@ -186,7 +199,7 @@ def roll_out(
     share = len(policies) * len(todo) // workers
     size = min(len(todo), max(ROWS, min(2 * ROWS, -(-len(todo) // wanted))))
     jobs = [
-        Job(str(path), task, tuple(todo[start : start + size]), base_seed, record, share)
+        Job(str(path), task, tuple(todo[start : start + size]), base_seed, record, share, tuple(plugins))
         for path in policies
         for start in range(0, len(todo), size)
     ]

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gtrl.envs.isolation import quietly
+from gtrl.envs.maze import Maze
 from gtrl.errors import VideoError, WorkerError
 from gtrl.report.film import Picture
 from gtrl.tasks import Task
@@ -128,30 +129,33 @@ def make_views(env: Any, task: Task) -> Views:
     """The views of an unwrapped environment."""
     if task.family in ("cube", "scene", "puzzle"):
         return Views(Camera(env, (WIDTH, WIDTH), lambda: "front"))
-    rows, columns = env.maze_map.shape
+    maze = Maze.of(env)
+    if maze is None:
+        raise VideoError(f"{task.name} cannot be filmed: only OGBench's environments have a camera here.")
+    rows, columns = maze.free.shape
     if task.family not in WALKERS:
-        return Views(_from_above(env, WIDTH / (columns - 1)))
-    return Views(_from_above(env, BESIDE_HEIGHT / (rows - 1)), _following(env, WALKERS[task.family]))
+        return Views(_from_above(env, maze, WIDTH / (columns - 1)))
+    return Views(_from_above(env, maze, BESIDE_HEIGHT / (rows - 1)), _following(env, WALKERS[task.family]))
 
 
-def _from_above(maze: Any, pixels: float) -> Camera:
+def _from_above(env: Any, maze: Maze, pixels: float) -> Camera:
     """The whole maze with half of its outer walls, so many pixels for each cell; x to the right and y up."""
-    cells = np.array(maze.maze_map.shape[::-1]) - 1
+    cells = np.array(maze.free.shape[::-1]) - 1
     camera = _mujoco().MjvCamera()
-    camera.lookat[:2] = maze._maze_unit * cells / 2 - maze._offset_x
+    camera.lookat[:2] = maze.unit * cells / 2 - maze.offset
     camera.elevation, camera.azimuth = -90, 90
-    camera.distance = maze._maze_unit * cells[1] / 2 / math.tan(math.radians(maze.model.vis.global_.fovy) / 2)
+    camera.distance = maze.unit * cells[1] / 2 / math.tan(math.radians(env.model.vis.global_.fovy) / 2)
     width, height = (round(count * pixels) for count in cells)
-    return Camera(maze, (width, height), lambda: camera)
+    return Camera(env, (width, height), lambda: camera)
 
 
-def _following(maze: Any, distance: float) -> Camera:
+def _following(env: Any, distance: float) -> Camera:
     """Behind and above a walker. Steep enough to see it over walls, and turned as the view from above is."""
     camera = _mujoco().MjvCamera()
     camera.elevation, camera.azimuth, camera.distance = -55, 90, distance
 
     def view() -> Any:
-        camera.lookat[:] = maze.data.qpos[:3]
+        camera.lookat[:] = env.data.qpos[:3]
         return camera
 
-    return Camera(maze, (WIDTH, WIDTH), view)
+    return Camera(env, (WIDTH, WIDTH), view)

@@ -87,8 +87,7 @@ def _draw(picture: Path, arrays: Arrays, task: Task, maze: Maze, exits: np.ndarr
 
     picture.parent.mkdir(parents=True, exist_ok=True)
     ends = np.flatnonzero(arrays["terminals"])
-    whose = "the ball" if task.family == "antsoccer" else "the agent"
-    data_picture(picture, task_goals(arrays, task), ends, maze, exits, f"{task.name}: where {whose} goes")
+    data_picture(picture, task_goals(arrays, task), ends, maze, exits, f"{task.name}: where the {maze.mover} goes")
 
 
 def print_report(report: Report) -> None:

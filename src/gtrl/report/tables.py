@@ -12,7 +12,7 @@ from gtrl.runs.run import shown
 
 def summary(rows: Sequence[Row]) -> Any:
     """A table: one line a seed and step, success in percent for each goal and overall."""
-    goals = sorted({row["goal"] for row in rows})
+    goals = list(dict.fromkeys(row["goal"] for row in rows))
     lines = []
     for step, seed in sorted({(row["step"], row["seed"]) for row in rows}):
         mine = {row["goal"]: row for row in rows if (row["step"], row["seed"]) == (step, seed)}
@@ -29,7 +29,7 @@ def comparison(task: str, evaluations: Mapping[str, Sequence[Row]]) -> Any:
     A run's score is the mean over the steps it was evaluated at, as the paper averages its last checkpoints. Runs are
     named where methods alone do not tell them apart.
     """
-    goals = sorted({row["goal"] for rows in evaluations.values() for row in rows})
+    goals = list(dict.fromkeys(row["goal"] for rows in evaluations.values() for row in rows))
     methods = [rows[0]["algorithm"] for rows in evaluations.values()]
     named = len(set(methods)) < len(methods)
     lines = []
@@ -39,8 +39,13 @@ def comparison(task: str, evaluations: Mapping[str, Sequence[Row]]) -> Any:
         by_goal = [success_rate([row for row in rows if row["goal"] == goal]) for goal in goals]
         steps = ", ".join(f"{step:,}" for step in sorted({row["step"] for row in rows}))
         cells = [steps, len(seeds), *(f"{rate:.0f}" for rate in by_goal)]
-        overall = f"{np.mean(scores):.1f} ± {np.std(scores):.1f}"
-        lines.append([shown(rows[0]["algorithm"]), *([name] if named else []), *cells, overall])
-    title = f"{task}: success in %, mean and standard deviation over seeds"
+        lines.append([shown(rows[0]["algorithm"]), *([name] if named else []), *cells, mean_and_deviation(scores)])
+    title = f"{task}: success in %, mean and standard deviation (n - 1) over seeds"
     columns = ["method", *(["run"] if named else []), "step", "seeds", *goals, "overall"]
     return console.table(title, columns, lines, text=2 if named else 1)
+
+
+def mean_and_deviation(scores: Sequence[float]) -> str:
+    """`mean ± standard deviation` of seeds, with n - 1 in the denominator; the mean alone where there is one seed."""
+    mean = f"{np.mean(scores):.1f}"
+    return f"{mean} ± {np.std(scores, ddof=1):.1f}" if len(scores) > 1 else mean

@@ -14,19 +14,19 @@ from typing import Any
 import numpy as np
 
 from gtrl import console
+from gtrl.envs.goals import GoalEpisodes
 from gtrl.envs.isolation import Isolated
 from gtrl.envs.make import make_environment
-from gtrl.envs.maze import free_points, maze_layout
 from gtrl.errors import RunError, VideoError
-from gtrl.evaluation.evaluate import RECORDED, look_up
-from gtrl.evaluation.rollout import STEPS, Episode, Job, Outcome, Slot, named, roll_out
+from gtrl.evaluation.evaluate import RECORDED, look_up, walked_maze
+from gtrl.evaluation.rollout import STEPS, Episode, Job, Outcome, begin, load_plugins, named, roll_out
 from gtrl.io.npz import read_npz
 from gtrl.report.cameras import Views, find_gl, make_views, use
 from gtrl.report.figures import trajectories_picture
 from gtrl.report.film import FRAMES_PER_SECOND, Caption, Format, choose_format, compose, packed, write_film
 from gtrl.runs.policy import Policy, load_policy
 from gtrl.runs.run import Run, shown
-from gtrl.tasks import GOALS_PER_TASK, Task
+from gtrl.tasks import Task
 from gtrl.workers import spread
 
 FRAMES = 125  # of the longest episode: five seconds, so that a whole film takes half a minute
@@ -42,8 +42,8 @@ class Filmed(Isolated):
         env.unwrapped.render = views.scene
         self.goal = np.zeros((0, 0, 3), np.uint8)
 
-    def reset(self, seed: np.random.SeedSequence, options: dict[str, Any]) -> tuple[np.ndarray, dict[str, Any]]:
-        observation, info = super().reset(seed, options | {"render_goal": True})
+    def reset(self, seed: np.random.SeedSequence, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        observation, info = super().reset(seed, (options or {}) | {"render_goal": True})
         self.goal = info["goal_rendered"]
         return observation, info
 
@@ -63,11 +63,11 @@ def film_episode(policy: Policy, job: Job, env: Filmed) -> Film:
     title = f"{shown(header['algorithm'])} on {job.task.name}, seed {header['seed']} at step {header['step']:,}"
     every = math.ceil(budget / FRAMES)
     outcome, frames = None, []
+    slot = begin(GoalEpisodes(job.task, env), episode, job, policy)
     with named(job.task, episode):
-        slot = Slot(env, episode, job)
         while True:
             if slot.length % every == 0 or outcome:
-                where = f"goal {episode.goal} of {GOALS_PER_TASK}, episode {episode.number}"
+                where = f"goal {episode.goal} of {len(job.task.goal_names)}, episode {episode.number}"
                 caption = Caption(title, f"{where}, step {slot.length} of {budget}", outcome and outcome.success)
                 frames.append(packed(compose(env.views.columns(env.goal), caption)))
             if outcome:
@@ -84,15 +84,23 @@ def _filmed(task: Task) -> Filmed:
 
 def _film_job(job: tuple[Job, str]) -> Film:
     use(job[1])
+    load_plugins(job[0].plugins)
     return film_episode(load_policy(job[0].policy), job[0], _filmed(job[0].task))
 
 
 def film_policy(
-    policy: Path, task: Task, gl: str, *, base_seed: int = 0, workers: int | None = None, show: bool = True
+    policy: Path,
+    task: Task,
+    gl: str,
+    *,
+    base_seed: int = 0,
+    plugins: tuple[str, ...] = (),
+    workers: int | None = None,
+    show: bool = True,
 ) -> list[Film]:
     """The first evaluated episode of each goal."""
-    episodes = [Episode(goal, 0) for goal in range(1, GOALS_PER_TASK + 1)]
-    jobs = [(Job(str(policy), task, (episode,), base_seed, record=0), gl) for episode in episodes]
+    episodes = [Episode(goal, 0) for goal in range(1, len(task.goal_names) + 1)]
+    jobs = [(Job(str(policy), task, (episode,), base_seed, record=0, plugins=plugins), gl) for episode in episodes]
     films = {}
     with console.bar("filming", len(jobs), "episodes", show) as bar:
         for index, film in spread(_film_job, jobs, workers):
@@ -128,6 +136,7 @@ class Studio:
         self,
         what: str | Path | Run,
         *,
+        task: str | Task | None = None,
         step: int | None = None,
         base_seed: int = 0,
         episodes: int = RECORDED,
@@ -138,19 +147,20 @@ class Studio:
 
         Of a run: its last evaluated step and, for the film, its first seed.
         """
-        run, policies, headers, task = look_up(what, step)
+        run, policies, headers, plugins, task = look_up(what, step, task)
         last = headers[-1]["step"]
         policy = next(path for path, header in zip(policies, headers, strict=True) if header["step"] == last)
         folder, name = (run.path, "rollouts") if run else (policy.parent, policy.stem)
         written = []
-        if "maze" in task.family:
+        if maze := walked_maze(task):
             written.append(folder / ("trajectories.png" if run else f"{name}.trajectories.png"))
             paths = _recorded(run) if run else _rolled_out(policy, task, episodes, base_seed, workers)
             seeds = [str(header["seed"]) for header in headers if header["step"] == last]
-            told = f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}"
-            title = f"{shown(headers[-1]['algorithm'])} on {task.name}, {told} at step {last:,}"
-            trajectories_picture(written[0], layout_of(task), paths, title)
-        frames = joined(film_policy(policy, task, self.gl, base_seed=base_seed, workers=workers, show=show))
+            of_seeds = f"{'seeds' if len(seeds) > 1 else 'seed'} {', '.join(seeds)}"
+            title = f"{shown(headers[-1]['algorithm'])} on {task.name}, {of_seeds} at step {last:,}"
+            trajectories_picture(written[0], maze, paths, title)
+        how: dict[str, Any] = {"base_seed": base_seed, "workers": workers, "show": show}
+        frames = joined(film_policy(policy, task, self.gl, plugins=plugins, **how))
         written.append(self.file or folder / f"{name}.{self.format}")
         with console.bar(f"writing {written[-1].name}", len(frames), "frames", show) as bar:
             write_film(written[-1], frames, bar)
@@ -173,9 +183,3 @@ def _rolled_out(policy: Path, task: Task, episodes: int, base_seed: int, workers
     played = roll_out([policy], task, count, workers=workers, base_seed=base_seed, record=count)
     outcomes = sorted((outcome for _, outcome in played), key=lambda outcome: outcome.episode.number)
     return [(outcome.episode.goal, outcome.success, np.asarray(outcome.path)) for outcome in outcomes]
-
-
-def layout_of(task: Task) -> dict[str, np.ndarray]:
-    """A maze's map, starts, goals and teleporters."""
-    maze = make_environment(task).unwrapped
-    return {"points": free_points(maze.maze_map, maze._maze_unit, maze._offset_x), **maze_layout(maze)}

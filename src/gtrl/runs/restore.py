@@ -6,13 +6,14 @@ import jax
 
 from gtrl.algorithms import Algorithm, find_algorithm
 from gtrl.data.dataset import Spec
+from gtrl.registry import load_plugins
 from gtrl.runs import checkpoints
-from gtrl.runs.run import Run, load_plugins
+from gtrl.runs.run import Run
 
 
 def algorithm_of(run: Run) -> Algorithm:
     """The method of a run, as `config.json` has it."""
-    load_plugins(run)
+    load_plugins(run.plugins)
     fields: dict[str, Any] = dict(run.config["algorithm"])
     kind = find_algorithm(fields.pop("name"))
     tuples: dict[str, Any] = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}

@@ -14,7 +14,6 @@ from gtrl.errors import RunError
 from gtrl.io.atomic import write_text
 from gtrl.io.jsonl import read_rows
 from gtrl.io.locks import wait_for_lock
-from gtrl.registry import load_plugin
 
 SHOWS_LAST_STEP = ("rollouts.npz", "values.npz", "trajectories.png", "rollouts.mp4", "rollouts.gif")
 EVAL_COLUMNS: tuple[str, ...] = ("algorithm", "task", "seed", "step", "goal", "episodes", "successes", "base_seed")
@@ -57,12 +56,6 @@ def read_config(path: Path) -> Config:
     return found
 
 
-def load_plugins(run: "Run") -> None:
-    """Import the modules that bring a run's method and task, where they are not ours."""
-    for module in run.config.get("plugins", []):
-        load_plugin(module)
-
-
 @dataclass(frozen=True)
 class Run:
     """A directory with `config.json`, `metrics.jsonl`, `eval.csv`, `policies/`, `checkpoints/`."""
@@ -89,6 +82,11 @@ class Run:
     def save_config(self, config: dict[str, Any]) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
         write_text(self.path / "config.json", json.dumps(config, indent=2) + "\n")
+
+    @property
+    def plugins(self) -> list[str]:
+        """The modules that define its method and its task, where the package does not."""
+        return list(self.config.get("plugins", ()))
 
     @property
     def seeds(self) -> list[int]:

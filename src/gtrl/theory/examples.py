@@ -3,7 +3,7 @@
 import numpy as np
 
 from gtrl.errors import ProcessError
-from gtrl.theory.maze import FOUR_MOVES, Maze, maze
+from gtrl.theory.maze import FOUR_MOVES, TextMaze, maze
 from gtrl.theory.process import Log, Process
 
 # Example 1: s leads to A or to B, A to g, and B to g along nine more states.
@@ -58,15 +58,15 @@ SMALL_MAZE = (
 )
 
 
-def teleport_maze() -> Maze:
+def teleport_maze() -> TextMaze:
     return maze(TELEPORT_MAZE)
 
 
-def small_maze() -> Maze:
+def small_maze() -> TextMaze:
     return maze(SMALL_MAZE)
 
 
-def walker(where: Maze, arrows: tuple[str, ...], means_it: float) -> np.ndarray:
+def walker(where: TextMaze, arrows: tuple[str, ...], means_it: float) -> np.ndarray:
     """The behaviour (S, A) that follows the arrows with probability `means_it`, and else any of the four moves."""
     beta = np.full((len(where.cells), len(FOUR_MOVES)), (1 - means_it) / len(FOUR_MOVES))
     for state, (row, column) in enumerate(where.cells):

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gtrl.envs.maze import Grid, Maze
 from gtrl.errors import ProcessError
 from gtrl.theory.process import Process
 from gtrl.theory.values import optimal_values
@@ -43,7 +44,7 @@ def lattice(
 # --- mazes in text ---
 
 
-class Maze(NamedTuple):
+class TextMaze(NamedTuple):
     """A maze of cells: its process, where its states are, and the cells that have names."""
 
     rows: tuple[str, ...]
@@ -58,7 +59,7 @@ class Maze(NamedTuple):
         return image
 
 
-def maze(rows: Sequence[str]) -> Maze:
+def maze(rows: Sequence[str]) -> TextMaze:
     """A maze from text: `#` is a wall, `.` a cell, `T` a teleporter, capital letters its exits, others name a cell.
 
     The four actions are up, down, left and right. The teleporter itself is no state: nobody stays there.
@@ -76,7 +77,7 @@ def maze(rows: Sequence[str]) -> Maze:
         raise ProcessError("a maze needs both teleporters (T) and their exits (capital letters), or neither.")
     cells = np.argwhere(here)
     names = {str(symbols[tuple(cell)]): state for state, cell in enumerate(cells) if symbols[tuple(cell)] in letters}
-    return Maze(tuple(rows), lattice(here, FOUR_MOVES, captured, landing), cells, names)
+    return TextMaze(tuple(rows), lattice(here, FOUR_MOVES, captured, landing), cells, names)
 
 
 # --- the point maze ---
@@ -86,43 +87,19 @@ RADIUS = 0.7  # of the agent: its centre stays so far from walls
 CAPTURE = 1.5  # how close to an entrance the agent is teleported, in units of the teleporter's radius (1)
 
 
-class Grid(NamedTuple):
-    """Positions (rows, columns, 2) in xy, and where the agent's centre can be."""
-
-    points: np.ndarray
-    free: np.ndarray
+def point_maze_grid(maze: Maze) -> Grid:
+    """The positions of the point agent's centre on a grid of spacing `STEP`: a step leads to a neighbour or nowhere."""
+    return maze.lattice(STEP, RADIUS)
 
 
-def grid_of(maze_map: np.ndarray, unit: float, offset: float) -> Grid:
-    """A grid of spacing `STEP` over the whole maze, cell centres on it: a step leads to a neighbour or nowhere."""
-    per_cell = round(unit / STEP)
-    rows, columns = ((cells - 1) * per_cell + 1 for cells in maze_map.shape)
-    x, y = np.arange(columns) * STEP - offset, np.arange(rows) * STEP - offset
-    points = np.stack(np.meshgrid(x, y), -1)
-    free = np.ones((rows, columns), bool)
-    for i, j in np.argwhere(maze_map == 1):
-        centre = np.array([j * unit - offset, i * unit - offset])
-        beyond = np.maximum(np.abs(points - centre) - unit / 2, 0)  # the way from a point to the wall's box
-        free &= np.linalg.norm(beyond, axis=-1) >= RADIUS - 1e-9
-    return Grid(points, free)
-
-
-def nearest(grid: Grid, xy: np.ndarray) -> tuple[int, int]:
-    """The free grid point closest to a position."""
-    distance = np.linalg.norm(grid.points - np.asarray(xy), axis=-1)
-    row, column = divmod(int(np.argmin(np.where(grid.free, distance, np.inf))), grid.free.shape[1])
-    return row, column
-
-
-def point_maze_values(
-    grid: Grid, goal: np.ndarray, gamma: float, entrances: np.ndarray, exits: np.ndarray
-) -> np.ndarray:
-    """V*(s, g) at every free point for one goal, NaN elsewhere."""
+def point_maze_values(maze: Maze, goal: np.ndarray, gamma: float) -> np.ndarray:
+    """V*(s, g) at every free point of `point_maze_grid` for one goal, NaN elsewhere."""
+    grid = point_maze_grid(maze)
     captured = np.zeros_like(grid.free)
-    for xy in entrances:
+    for xy in maze.entrances:
         captured |= np.linalg.norm(grid.points - np.asarray(xy), axis=-1) <= CAPTURE
-    process = lattice(grid.free, EIGHT_MOVES_AND_STAY, captured, [nearest(grid, xy) for xy in exits])
-    target = np.flatnonzero(grid.free).searchsorted(np.ravel_multi_index(nearest(grid, goal), grid.free.shape))
+    process = lattice(grid.free, EIGHT_MOVES_AND_STAY, captured, [grid.nearest(xy) for xy in maze.exits])
+    target = np.flatnonzero(grid.free).searchsorted(np.ravel_multi_index(grid.nearest(goal), grid.free.shape))
     values = np.full(grid.free.shape, np.nan)
     values[grid.free] = optimal_values(process, gamma, np.array([target]))[:, 0]
     return values

@@ -17,7 +17,7 @@ from gtrl.tasks import TRAJECTORY_GOALS
 from gtrl.theory import curves, examples
 from gtrl.theory.anchored import Anchored, transitive_fit
 from gtrl.theory.draws import dataset_draws
-from gtrl.theory.maze import Maze
+from gtrl.theory.maze import TextMaze
 from gtrl.theory.process import Log, sample_log
 from gtrl.theory.transitive import iterates
 from gtrl.theory.values import (
@@ -52,7 +52,7 @@ RIGHT = 3  # the action that leads from x into the teleporter
 class Scene(NamedTuple):
     """The maze, its log, and tables over (state, action, goal) or (state, goal)."""
 
-    maze: Maze
+    maze: TextMaze
     beta: np.ndarray
     log: Log
     v_star: np.ndarray
@@ -289,7 +289,7 @@ def _canvas(rows: int, columns: int, size: tuple[float, float]) -> tuple[Figure,
 
 def _numbers(
     axis: Any,
-    where: Maze,
+    where: TextMaze,
     of_states: np.ndarray,
     form: str,
     vmin: float = 0,
@@ -309,7 +309,7 @@ def _numbers(
     _names(axis, where)
 
 
-def _coverage(axis: Any, where: Maze, trained: np.ndarray) -> None:
+def _coverage(axis: Any, where: TextMaze, trained: np.ndarray) -> None:
     """Trained states light, others hatched."""
     _walls(axis, where)
     axis.imshow(where.picture(np.where(trained, 1.0, np.nan)), cmap="Blues", vmin=0, vmax=4)
@@ -336,7 +336,7 @@ def _walker(axis: Any, here: Scene) -> None:
     axis.set_title(f"The maze: T leads to A or to B, each half the time\n{logged}", fontsize=9)
 
 
-def _walls(axis: Any, where: Maze) -> None:
+def _walls(axis: Any, where: TextMaze) -> None:
     axis.set_facecolor(WALL)
     axis.set_xticks([])
     axis.set_yticks([])
@@ -345,7 +345,7 @@ def _walls(axis: Any, where: Maze) -> None:
     axis.set_aspect("equal")
 
 
-def _names(axis: Any, where: Maze) -> None:
+def _names(axis: Any, where: TextMaze) -> None:
     """The names of cells, in their corners, and the teleporter."""
     for row, text in enumerate(where.rows):
         for column, symbol in enumerate(text):

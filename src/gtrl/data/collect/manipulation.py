@@ -24,13 +24,15 @@ class PlayCollector:
     """Collects episodes of one manipulation task."""
 
     def __init__(self, task: OGBenchTask) -> None:
+        options = {"mode": "data_collection", "terminate_at_goal": False, "visualize_info": False}
+        # Before the oracles: what they import fails where MUJOCO_GL names a backend that is missing.
+        self.env = Isolated(make_environment(task, **options))
+
         from ogbench.manipspace.oracles.plan.button_plan import ButtonPlanOracle
         from ogbench.manipspace.oracles.plan.cube_plan import CubePlanOracle
         from ogbench.manipspace.oracles.plan.drawer_plan import DrawerPlanOracle
         from ogbench.manipspace.oracles.plan.window_plan import WindowPlanOracle
 
-        options = {"mode": "data_collection", "terminate_at_goal": False, "visualize_info": False}
-        self.env = Isolated(make_environment(task, **options))
         self.simulator: Any = self.env.env.unwrapped
         self.rows = task.trajectory_length + 1
         self.stack = STACK.get(task.name, (0.0, 0.0))

@@ -8,7 +8,7 @@ from gtrl.data.collect.episode import Arrays, Recorder, child_seed
 from gtrl.data.collect.expert import NO_EXPERTS, Experts, load_expert
 from gtrl.envs.isolation import Isolated
 from gtrl.envs.make import make_environment
-from gtrl.envs.maze import Cell, MazeMap
+from gtrl.envs.maze import Cell, Maze
 from gtrl.tasks import OGBenchTask
 
 POINT_NOISE, EXPERT_NOISE = 0.5, 0.2  # standard deviation of the action noise
@@ -25,7 +25,7 @@ class MazeCollector:
     def __init__(self, task: OGBenchTask, experts: Experts = NO_EXPERTS) -> None:
         self.env = Isolated(make_environment(task))
         self.maze: Any = self.env.env.unwrapped
-        self.map = MazeMap(self.maze.maze_map)
+        self.map = plan_of(self.maze)
         self.stitch = task.name.endswith("stitch")
         self.expert = None if task.family == "pointmaze" else load_expert(experts.walk, task, "walk")
         self.deviation = POINT_NOISE if self.expert is None else EXPERT_NOISE
@@ -50,14 +50,20 @@ class MazeCollector:
                 observation = following
                 if info["success"] and not self.stitch:
                     goal = pick(choices, self.map.vertices)
-                    self.maze.set_goal(goal_xy=self.maze.add_noise(self.maze.ij_to_xy(goal)))
+                    self.maze.set_goal(goal_xy=self.maze.add_noise(self.map.xy(goal)))
         return record.arrays()
 
     def direction(self, goal: Cell) -> np.ndarray:
         """The unit vector from the agent to the centre of the next cell on the way."""
         xy = self.maze.get_xy()
-        next_cell = self.map.towards(goal)[self.maze.xy_to_ij(xy)]
-        return unit_vector(np.asarray(self.maze.ij_to_xy(next_cell)) - xy)
+        next_cell = self.map.towards(goal)[self.map.cell_at(xy)]
+        return unit_vector(self.map.xy(next_cell) - xy)
+
+
+def plan_of(env: Any) -> Maze:
+    maze = Maze.of(env)
+    assert maze is not None, "every task of these collectors is a maze"
+    return maze
 
 
 def unit_vector(away: np.ndarray) -> np.ndarray:

@@ -11,10 +11,9 @@ import numpy as np
 
 from gtrl.data.collect.episode import Arrays, Recorder, child_seed
 from gtrl.data.collect.expert import Experts, load_expert
-from gtrl.data.collect.maze import EXPERT_NOISE, pick, unit_vector
+from gtrl.data.collect.maze import EXPERT_NOISE, pick, plan_of, unit_vector
 from gtrl.envs.isolation import Isolated
 from gtrl.envs.make import make_environment
-from gtrl.envs.maze import MazeMap
 from gtrl.tasks import OGBenchTask
 
 REACH = 2.0  # as near to the ball the walker becomes a dribbler
@@ -28,7 +27,7 @@ class SoccerCollector:
     def __init__(self, task: OGBenchTask, experts: Experts) -> None:
         self.env = Isolated(make_environment(task))
         self.maze: Any = self.env.env.unwrapped
-        self.map = MazeMap(self.maze.maze_map)
+        self.map = plan_of(self.maze)
         self.stitch = task.name.endswith("stitch")
         self.shape = (task.trajectory_length + 1, task.action_dim)
         self.walk_expert = load_expert(experts.walk, task, "walk")
@@ -71,8 +70,8 @@ class SoccerCollector:
     def walk(self, observation: np.ndarray, target: np.ndarray) -> np.ndarray:
         """Towards a place: from cell to cell, and straight within its cell."""
         agent, _ = self.maze.get_agent_ball_xy()
-        here, there = self.maze.xy_to_ij(agent), self.maze.xy_to_ij(target)
-        next_place = target if here == there else np.asarray(self.maze.ij_to_xy(self.map.towards(there)[here]))
+        here, there = self.map.cell_at(agent), self.map.cell_at(target)
+        next_place = target if here == there else self.map.xy(self.map.towards(there)[here])
         return self.walk_expert(observation[2:15], observation[22:36], unit_vector(next_place - agent))
 
     def dribble(self, observation: np.ndarray) -> np.ndarray:
@@ -83,7 +82,7 @@ class SoccerCollector:
         return self.dribble_expert(observation[2:15], observation[17:], ball - agent, away)
 
     def random_place(self, choices: np.random.Generator) -> np.ndarray:
-        return np.asarray(self.maze.add_noise(self.maze.ij_to_xy(pick(choices, self.map.cells))))
+        return np.asarray(self.maze.add_noise(self.map.xy(pick(choices, self.map.cells))))
 
 
 class Detours:
