@@ -75,8 +75,8 @@ class EvaluateDuring(Callback):
             return []
         try:
             return evaluate(
-                session.run, task=session.task, step=step, episodes=self.episodes, workers=self.workers, show=False, maps=False,
-                nice=NICENESS, cancelled=self.cancelled,
+                session.run, task=session.task, step=step, episodes=self.episodes, workers=self.workers, show=False,
+                maps=False, nice=NICENESS, cancelled=self.cancelled,
             )  # fmt: skip
         except Exception as error:
             if not self.cancelled.is_set():
