@@ -21,8 +21,8 @@ from gtrl.data.dataset import Data, Dataset, load_dataset
 from gtrl.data.sampling import Batch
 from gtrl.errors import ConfigError, RunError
 from gtrl.runs import checkpoints
+from gtrl.runs.run import new_directory
 from gtrl.training import driver
-from gtrl.training import train as training_module
 from gtrl.training.callbacks import WandB
 from gtrl.training.config import Training
 from gtrl.training.session import Callback, Session
@@ -118,7 +118,7 @@ def test_an_object_is_taken_as_it_is_with_a_warning(
 
 
 def test_runs_that_begin_in_the_same_second(tmp_path: Path) -> None:
-    paths = [training_module.new_directory(tmp_path / "runs") for _ in range(3)]
+    paths = [new_directory(tmp_path / "runs") for _ in range(3)]
     assert len(set(paths)) == 3
     assert all(path.is_dir() for path in paths)
 

@@ -6,7 +6,6 @@ data, network, number of steps, distance weight and cloning coefficient.
 """
 
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import numpy as np
 from gtrl import console
 from gtrl.evaluation.evaluate import evaluate, success_rate
 from gtrl.io.npz import write_npz
-from gtrl.runs.run import Run
+from gtrl.runs.run import Run, new_directory
 from gtrl.tasks import ogbench_task
 
 TASK = "pointmaze-mini-navigate"
@@ -43,7 +42,7 @@ def demo(
     from gtrl.data.dataset import load_dataset
     from gtrl.training.train import train
 
-    folder = Path(out).expanduser() if out else Path("runs/demo") / datetime.now().strftime("%Y%m%d-%H%M%S")
+    folder = Path(out).expanduser() if out else new_directory(Path("runs/demo"))
     task = ogbench_task(TASK)
     path = collect(task, folder / "data" / f"{task.dataset}.npz", seed=seed, workers=workers, show=show)
     data = load_dataset(path, task)

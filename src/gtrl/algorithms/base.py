@@ -1,6 +1,7 @@
 """What every method is: a frozen dataclass whose fields are its hyperparameters."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, ClassVar, Literal, Protocol
 
@@ -44,6 +45,8 @@ class Algorithm(ABC):
     reconstruction: ClassVar[bool] = False  # rebuilt from a sentence rather than from a formula
     averaged: ClassVar[str | None] = None  # the field of its networks that has a moving average: the target
     trajectory_goals: ClassVar[bool] = False  # no target for goals off the state's trajectory
+    # alpha by family of task, as published with OGBench for goals that are whole states (none are for oracle goals)
+    alpha_by_family: ClassVar[Mapping[str, float]] = {}
 
     gamma: float = checked(0.99, DISCOUNT)  # discount, and the parameter of geometric goal offsets
     value_goals: Goals = checked(VALUE_GOALS, PROBABILITIES)  # (current, trajectory, random)
@@ -62,7 +65,11 @@ class Algorithm(ABC):
     @classmethod
     def defaults(cls, task: Task) -> dict[str, Any]:
         """The fields in which this method's defaults differ on a task: by default all that the task has for it."""
-        return {name: value for name, value in task.defaults.items() if name in {field.name for field in fields(cls)}}
+        own = {field.name for field in fields(cls)}
+        found = {name: value for name, value in task.defaults.items() if name in own}
+        if task.family in cls.alpha_by_family:
+            found["alpha"] = cls.alpha_by_family[task.family]
+        return found
 
     @property
     def lookahead(self) -> int:

@@ -1,7 +1,7 @@
 """CRL: tell the goal a trajectory reached from goals of other trajectories."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,18 +13,7 @@ from gtrl.data.dataset import Spec
 from gtrl.data.sampling import Batch
 from gtrl.fields import COUNT, NOT_NEGATIVE, PROBABILITIES, checked
 from gtrl.nn.networks import Actor, Bilinear, at_policy
-from gtrl.tasks import TRAJECTORY_GOALS, Goals, Task
-
-# alpha by family of task, published with OGBench for goals that are whole states; the oracle goals' own are not public.
-ALPHA = {
-    "pointmaze": 0.03,
-    "antmaze": 0.1,
-    "humanoidmaze": 0.1,
-    "antsoccer": 0.3,
-    "cube": 3.0,
-    "scene": 3.0,
-    "puzzle": 3.0,
-}
+from gtrl.tasks import TRAJECTORY_GOALS, Goals
 
 
 class Nets(NamedTuple):
@@ -44,15 +33,19 @@ class CRL(Algorithm):
     idea: ClassVar = "tell the goal that was reached from the other goals of the batch"
     reference: ClassVar = "Eysenbach et al. 2022, Contrastive RL"
     trajectory_goals: ClassVar = True
+    alpha_by_family: ClassVar = {
+        "pointmaze": 0.03,
+        "antmaze": 0.1,
+        "humanoidmaze": 0.1,
+        "antsoccer": 0.3,
+        "cube": 3.0,
+        "scene": 3.0,
+        "puzzle": 3.0,
+    }
 
     value_goals: Goals = checked(TRAJECTORY_GOALS, PROBABILITIES)  # (current, trajectory, random)
     alpha: float = checked(0.1, NOT_NEGATIVE)  # behaviour cloning coefficient
     latent: int = checked(512, COUNT)  # d, the width of phi and psi
-
-    @classmethod
-    def defaults(cls, task: Task) -> dict[str, Any]:
-        alpha = ALPHA.get(task.family, cls.alpha)
-        return super().defaults(task) | {"alpha": alpha}
 
     def init(self, key: Array, spec: Spec) -> Nets:
         critic_key, actor_key = jax.random.split(key)

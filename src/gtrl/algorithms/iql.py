@@ -1,7 +1,7 @@
 """IQL: the maximum over actions as an expectile of the critic at logged actions."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 from jax import Array
@@ -13,19 +13,9 @@ from gtrl.data.sampling import Batch
 from gtrl.fields import EXPECTILE, NOT_NEGATIVE, PROBABILITIES, checked
 from gtrl.nn.fused import fused
 from gtrl.nn.networks import Actor, Critic, at_policy
-from gtrl.tasks import Goals, Task
+from gtrl.tasks import Goals
 
 VALUE_GOALS: Goals = (0.2, 0.5, 0.3)  # as published with OGBench
-# alpha by family of task, published with OGBench for goals that are whole states; the oracle goals' own are not public.
-ALPHA = {
-    "pointmaze": 0.003,
-    "antmaze": 0.3,
-    "humanoidmaze": 0.1,
-    "antsoccer": 0.1,
-    "cube": 1.0,
-    "scene": 1.0,
-    "puzzle": 1.0,
-}
 
 
 class Nets(NamedTuple):
@@ -46,15 +36,19 @@ class IQL(Algorithm):
     idea: ClassVar = "an expectile over logged actions in place of the maximum, a mean over outcomes"
     reference: ClassVar = "Kostrikov et al. 2022, IQL"
     averaged: ClassVar = "critic"
+    alpha_by_family: ClassVar = {
+        "pointmaze": 0.003,
+        "antmaze": 0.3,
+        "humanoidmaze": 0.1,
+        "antsoccer": 0.1,
+        "cube": 1.0,
+        "scene": 1.0,
+        "puzzle": 1.0,
+    }
 
     value_goals: Goals = checked(VALUE_GOALS, PROBABILITIES)  # (current, trajectory, random)
     alpha: float = checked(0.3, NOT_NEGATIVE)  # behaviour cloning coefficient
     kappa: float = checked(0.9, EXPECTILE)
-
-    @classmethod
-    def defaults(cls, task: Task) -> dict[str, Any]:
-        alpha = ALPHA.get(task.family, cls.alpha)
-        return super().defaults(task) | {"alpha": alpha}
 
     def init(self, key: Array, spec: Spec) -> Nets:
         critic_key, v_key, actor_key = jax.random.split(key, 3)

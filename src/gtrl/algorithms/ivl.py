@@ -1,7 +1,7 @@
 """IVL: a state value by expectile regression, and advantage-weighted cloning."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 from jax import Array
@@ -14,18 +14,7 @@ from gtrl.data.sampling import Batch
 from gtrl.fields import EXPECTILE, NOT_NEGATIVE, PROBABILITIES, checked
 from gtrl.nn.fused import fused
 from gtrl.nn.networks import Actor, Critic
-from gtrl.tasks import Goals, Task
-
-# alpha by family of task, published with OGBench for goals that are whole states; the oracle goals' own are not public.
-ALPHA = {
-    "pointmaze": 10.0,
-    "antmaze": 10.0,
-    "humanoidmaze": 10.0,
-    "antsoccer": 10.0,
-    "cube": 10.0,
-    "scene": 10.0,
-    "puzzle": 10.0,
-}
+from gtrl.tasks import Goals
 
 
 class Nets(NamedTuple):
@@ -45,15 +34,19 @@ class IVL(Algorithm):
     idea: ClassVar = "expectile regression of a state value, then advantage-weighted cloning"
     reference: ClassVar = "Park et al. 2023, HIQL; Kostrikov et al. 2022, IQL"
     averaged: ClassVar = "v"
+    alpha_by_family: ClassVar = {
+        "pointmaze": 10.0,
+        "antmaze": 10.0,
+        "humanoidmaze": 10.0,
+        "antsoccer": 10.0,
+        "cube": 10.0,
+        "scene": 10.0,
+        "puzzle": 10.0,
+    }
 
     value_goals: Goals = checked(VALUE_GOALS, PROBABILITIES)  # (current, trajectory, random)
     alpha: float = checked(10.0, NOT_NEGATIVE)  # inverse temperature of the advantage
     kappa: float = checked(0.9, EXPECTILE)
-
-    @classmethod
-    def defaults(cls, task: Task) -> dict[str, Any]:
-        alpha = ALPHA.get(task.family, cls.alpha)
-        return super().defaults(task) | {"alpha": alpha}
 
     def init(self, key: Array, spec: Spec) -> Nets:
         v_key, actor_key = jax.random.split(key)

@@ -1,7 +1,7 @@
 """QRL: the largest distance between states that keeps every logged step at most one long."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -16,18 +16,7 @@ from gtrl.errors import ConfigError
 from gtrl.fields import COUNT, NOT_NEGATIVE, PROBABILITIES, checked
 from gtrl.nn.fused import fused
 from gtrl.nn.networks import Actor, Network, Quasimetric, init_mlp
-from gtrl.tasks import RANDOM_GOALS, Goals, Task
-
-# alpha by family of task, published with OGBench for goals that are whole states; the oracle goals' own are not public.
-ALPHA = {
-    "pointmaze": 0.0003,
-    "antmaze": 0.003,
-    "humanoidmaze": 0.001,
-    "antsoccer": 0.003,
-    "cube": 0.3,
-    "scene": 0.3,
-    "puzzle": 0.3,
-}
+from gtrl.tasks import RANDOM_GOALS, Goals
 
 
 class Model(eqx.Module):
@@ -64,6 +53,15 @@ class QRL(Algorithm):
     family: ClassVar = "triangle inequality"
     idea: ClassVar = "push all states apart while every logged step stays one long, in a quasimetric"
     reference: ClassVar = "Wang et al. 2023, Quasimetric RL; Wang and Isola 2022, IQE"
+    alpha_by_family: ClassVar = {
+        "pointmaze": 0.0003,
+        "antmaze": 0.003,
+        "humanoidmaze": 0.001,
+        "antsoccer": 0.003,
+        "cube": 0.3,
+        "scene": 0.3,
+        "puzzle": 0.3,
+    }
 
     value_goals: Goals = checked(RANDOM_GOALS, PROBABILITIES)  # (current, trajectory, random)
     alpha: float = checked(0.003, NOT_NEGATIVE)  # behaviour cloning coefficient
@@ -75,11 +73,6 @@ class QRL(Algorithm):
         super().__post_init__()
         if self.latent % self.component:
             raise ConfigError(f"latent is {self.latent} and must be a multiple of component, {self.component}.")
-
-    @classmethod
-    def defaults(cls, task: Task) -> dict[str, Any]:
-        alpha = ALPHA.get(task.family, cls.alpha)
-        return super().defaults(task) | {"alpha": alpha}
 
     def init(self, key: Array, spec: Spec) -> Nets:
         phi_key, dynamics_key, head_key, actor_key = jax.random.split(key, 4)

@@ -5,8 +5,10 @@ import io
 import json
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
+from datetime import datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,18 @@ def checkpoint_path(folder: Path, step: int) -> Path:
 def shown(method: str) -> str:
     """A method's name as people write it: GTRL, TD-n."""
     return method.upper().replace("-N", "-n")
+
+
+def new_directory(parent: Path) -> Path:
+    """`parent/<time>`, with a number behind it where another process took that name in the same second."""
+    now = datetime.now().strftime("%Y%m%d-%H%M%S")
+    parent.mkdir(parents=True, exist_ok=True)
+    for number in count(1):
+        path = parent / (now if number == 1 else f"{now}-{number}")
+        with suppress(FileExistsError):
+            path.mkdir()
+            return path
+    raise AssertionError
 
 
 class Config(dict[str, Any]):

@@ -4,9 +4,7 @@ import contextlib
 import errno
 import json
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from gtrl.errors import ConfigError, RunError
 from gtrl.io.atomic import remove_partial, write_text
 from gtrl.io.locks import locked
 from gtrl.runs import checkpoints
-from gtrl.runs.run import LOCK, Run
+from gtrl.runs.run import LOCK, Run, new_directory
 from gtrl.tasks import Task
 from gtrl.training import compilation, loop
 from gtrl.training import resume as resuming
@@ -128,18 +126,6 @@ def _run_directory(out: str | Path | None, task: Task | None, algorithm: Algorit
         where = run.path if run else "runs"
         hint = _saved(run) if run and run.exists else "choose another --out"
         raise RunError(f"{where} cannot be written ({error.strerror or error}); {hint}.") from error
-
-
-def new_directory(parent: Path) -> Path:
-    """`parent/<time>`, with a number behind it where another process took that name in the same second."""
-    now = datetime.now().strftime("%Y%m%d-%H%M%S")
-    parent.mkdir(parents=True, exist_ok=True)
-    for number in count(1):
-        path = parent / (now if number == 1 else f"{now}-{number}")
-        with contextlib.suppress(FileExistsError):
-            path.mkdir()
-            return path
-    raise AssertionError
 
 
 def _saved(run: Run) -> str:
