@@ -19,6 +19,7 @@ from gtrl.data.task_goals import task_goals
 from gtrl.envs.isolation import Isolated, quietly
 from gtrl.envs.make import make_environment
 from gtrl.tasks import OGBenchTask, ogbench_task
+from gtrl.tasks.ogbench import OGBENCH
 
 # task: cubes, buttons
 PLAY = {
@@ -343,7 +344,8 @@ def test_ogbench_reads_a_collected_file(
     in_this_process(task := shortened(name, 8))
     path = files.collect(task, tmp_path / f"{task.dataset}.npz", episodes=3, workers=1, show=False)
     with quietly():
-        theirs: Any = ogbench.make_env_and_datasets(task.environment, dataset_path=str(path), add_info=True)
+        name = str(task.environment).removeprefix(OGBENCH)
+        theirs: Any = ogbench.make_env_and_datasets(name, dataset_path=str(path), add_info=True)
     for read, beside, episodes in zip(theirs[1:], (path, path.with_name(f"{path.stem}-val.npz")), (3, 1), strict=True):
         ours = dict(np.load(beside))
         kept = np.arange(8 * episodes).reshape(episodes, 8)[:, :-1].ravel()  # OGBench leaves out each last row
