@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gtrl.registry import _registries as registries
 from gtrl.runs.run import Run
 
 MINI = "pointmaze-mini-navigate"
@@ -51,6 +52,15 @@ def _optimized():
 
 optimized = pytest.fixture(_optimized)
 optimized_file = pytest.fixture(_optimized, scope="module")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forget_plugins():
+    """Methods and tasks that one file registers are not known to the next."""
+    before = [(registry, dict(registry.things), dict(registry.modules)) for registry in registries]
+    yield
+    for registry, things, modules in before:
+        registry.things, registry.modules = things, modules
 
 
 @pytest.fixture(scope="module", autouse=True)

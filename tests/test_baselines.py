@@ -584,7 +584,7 @@ EXPECTILE = "and must lie from 0.5 up to below 1."
     ("name", "field", "value", "sentence"),
     [
         ("td", "n", 0, f"n {AT_LEAST_1}"),
-        ("td-n", "n", -1, "n is -1 and must be a number from 0 up."),
+        ("td-n", "n", -1, "n is -1 and must be a whole number from 1 up."),
         ("td-n", "n", 2.5, "n is 2.5 and must be a whole number from 1 up."),
         ("tdp", "candidates", 0, f"candidates {AT_LEAST_1}"),
         ("fbc", "flow_steps", 0, f"flow_steps {AT_LEAST_1}"),

@@ -726,15 +726,12 @@ def with_method(run: Run, folder: Path, name: str) -> Run:
     return copy
 
 
-def test_a_method_that_is_not_installed_here(gtrl_run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_method_that_is_not_installed_here(gtrl_run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     run = with_method(gtrl_run, tmp_path / "run", "nobody-has-this")
     rows = evaluate(run, episodes=1, workers=1, show=False)
     assert len(rows) == len(run.evaluations()) == 2 * 5
     assert not (run.path / "values.npz").exists()
-    said = capsys.readouterr().err
-    assert "eval.csv is complete, but values.npz is not written: unknown method 'nobody-has-this'" in " ".join(
-        said.split()
-    )
+    assert "eval.csv is complete, but values.npz is not written: unknown method 'nobody-has-this'" in caplog.text
 
 
 def test_a_method_of_ones_own_gets_its_value_maps(

@@ -63,7 +63,7 @@ def test_appear_in_one_table(folder: Path, capsys: pytest.CaptureFixture[str]):
         rows = run.evaluations()
         assert {row["algorithm"] for row in rows} == {run.path.name}
         scores = [100 * sum(row["successes"] for row in rows if row["seed"] == seed) / 5 for seed in (0, 1)]
-        overall = f"{sum(scores) / 2:.1f} ± {abs(scores[0] - scores[1]) / 2:.1f}"
+        overall = f"{sum(scores) / 2:.1f} ± {abs(scores[0] - scores[1]) / 2**0.5:.1f}"  # over n - 1
         assert [cell.strip() for cell in (*line[1:3], line[-1])] == [str(STEPS), "2", overall]
         has_value = (run.path / "values.npz").exists()
         assert has_value == (run.path.name not in ("bc", "fbc"))

@@ -153,9 +153,7 @@ def test_no_bit_can_fall_over_unnoticed(tmp_path: Path, capsys: pytest.CaptureFi
     capsys.readouterr()
 
 
-def test_a_damaged_checkpoint_is_put_aside_for_the_one_before(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_checkpoint_is_put_aside_for_the_one_before(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert checkpoint.newest(tmp_path, some_state()) == (0, None)
     for step in (1, 2, 3):
         checkpoint.save(tmp_path, step, some_state(step))
@@ -163,9 +161,8 @@ def test_a_damaged_checkpoint_is_put_aside_for_the_one_before(
     (tmp_path / "2.npz").write_bytes(b"")
     step, state = checkpoint.newest(tmp_path, some_state())
     assert (step, float(state["a"][0, 0])) == (1, 1.0)
-    said = capsys.readouterr().err
-    assert f"{tmp_path}/3.npz is not a readable npz file" in said
-    assert "put aside as 2.npz.damaged" in said
+    assert f"{tmp_path}/3.npz is not a readable npz file" in caplog.text
+    assert "put aside as 2.npz.damaged" in caplog.text
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1.npz", "2.npz.damaged", "3.npz.damaged"]
 
 

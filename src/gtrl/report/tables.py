@@ -40,7 +40,7 @@ def comparison(task: str, evaluations: Mapping[str, Sequence[Row]]) -> Any:
         steps = ", ".join(f"{step:,}" for step in sorted({row["step"] for row in rows}))
         cells = [steps, len(seeds), *(f"{rate:.0f}" for rate in by_goal)]
         lines.append([shown(rows[0]["algorithm"]), *([name] if named else []), *cells, mean_and_deviation(scores)])
-    title = f"{task}: success in %, mean and standard deviation (n - 1) over seeds"
+    title = f"{task}: success in %, mean and standard deviation over seeds"
     columns = ["method", *(["run"] if named else []), "step", "seeds", *goals, "overall"]
     return console.table(title, columns, lines, text=2 if named else 1)
 
