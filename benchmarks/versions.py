@@ -1,0 +1,108 @@
+"""Two versions of the package beside each other: do they train to the same numbers, and as fast?
+
+    python benchmarks/versions.py train SOURCE OUT           every method, with the package in SOURCE/src
+    python benchmarks/versions.py compare OUT OTHER          metrics.jsonl and the arrays of all policies, bit by bit
+    python benchmarks/versions.py time SOURCE OTHER [FLAGS]  `gtrl bench FLAGS` of both in turn, and the ratio of rates
+
+Only the command line is used, so any version that has `gtrl train` and `gtrl bench` can be compared with any other.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+TASK = "pointmaze-mini-navigate"
+ROUNDS = 3  # of timing
+METHODS = ("gtrl", "trl", "bc", "fbc", "ivl", "iql", "td", "td-n", "crl", "mc", "qrl", "tdp", "coe")
+HOW = (
+    "--steps 300 --seeds 0 1 --batch-size 256 --hidden 64 64 64 --log-every 50 --checkpoint-every 100 "
+    "--precision float32"
+)
+
+
+def command(source: Path, *words: str, **environment: str) -> None:
+    path = os.pathsep.join([str(source / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    subprocess.run(
+        [sys.executable, "-m", "gtrl", *words], env={**os.environ, "PYTHONPATH": path, **environment}, check=True
+    )
+
+
+def train(source: Path, out: Path) -> None:
+    data = out / f"{TASK}-v0.npz"
+    if not data.exists():
+        command(source, "data", "collect", TASK, "--episodes", "30", "--out", str(data), JAX_PLATFORMS="cpu")
+    for method in METHODS:
+        words = ("train", method, "--task", TASK, "--data", str(data), "--out", str(out / method), *HOW.split())
+        command(source, *words, JAX_PLATFORMS="cpu")
+
+
+def differences(one: Path, other: Path) -> dict[str, float]:
+    """The largest absolute difference of any number, by file; 0 where two files agree to the last bit."""
+    found = {}
+    rows = [[json.loads(line) for line in (run / "metrics.jsonl").open()] for run in (one, other)]
+    same_names = [row.keys() for row in rows[0]] == [row.keys() for row in rows[1]]
+    pairs = [(a[key], b[key]) for a, b in zip(*rows, strict=True) for key in a] if same_names else []
+    found["metrics.jsonl"] = max(abs(a - b) for a, b in pairs) if same_names else float("inf")
+    for path in sorted((one / "policies").rglob("*.npz")):
+        name = path.relative_to(one)
+        arrays = [dict(np.load(run / name)) for run in (one, other)]
+        for each in arrays:
+            each.pop("header")
+        same = arrays[0].keys() == arrays[1].keys()
+        gaps = [np.abs(arrays[0][key] - arrays[1][key]).max() for key in arrays[0]] if same else [np.inf]
+        found[str(name)] = float(max(gaps))
+    return found
+
+
+def compare(one: Path, other: Path) -> bool:
+    worst = {}
+    for method in METHODS:
+        found = differences(one / method, other / method)
+        name = max(found, key=lambda name: found[name])
+        worst[method] = found[name]
+        print(
+            f"{method:6} {len(found)} files, largest difference {found[name]:.1e}{f' ({name})' if found[name] else ''}"
+        )
+    return not any(worst.values())
+
+
+def rates(source: Path, flags: Sequence[str]) -> dict[str, float]:
+    """Seed-steps a second of every case of `gtrl bench`."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "bench.json"
+        command(source, "bench", *flags, "--no-reference", "--out", str(out))
+        rows = json.loads(out.read_text())["rows"]
+    name = lambda row: f"{row['method']} {row['precision']} seeds {row['seeds']} batch {row['batch_size']}"  # noqa: E731
+    return {name(row): row["seed_steps_per_second"] for row in rows}
+
+
+def time_both(one: Path, other: Path, flags: Sequence[str]) -> None:
+    """The median rates of both, measured in turn, and their spread over the rounds."""
+    found: dict[Path, list[dict[str, float]]] = {one: [], other: []}
+    for _ in range(ROUNDS):
+        for source in found:
+            found[source].append(rates(source, flags))
+    print(f"seed-steps/s, median of {ROUNDS} rounds in turn (least to greatest)")
+    for case in found[one][0]:
+        each = [[round_[case] for round_ in rounds] for rounds in found.values()]
+        shown = [f"{statistics.median(x):,.1f} ({min(x):,.1f} to {max(x):,.1f})" for x in each]
+        ratio = statistics.median(each[1]) / statistics.median(each[0])
+        print(f"{case:40} {shown[0]:>32} {shown[1]:>32}   ratio {ratio:.3f}")
+
+
+if __name__ == "__main__":
+    verb, first, second, *flags = sys.argv[1:]
+    one, other = Path(first).resolve(), Path(second).resolve()
+    if verb == "train":
+        train(one, other)
+    elif verb == "time":
+        time_both(one, other, flags)
+    else:
+        sys.exit(0 if compare(one, other) else 1)
