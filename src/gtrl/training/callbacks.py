@@ -107,8 +107,7 @@ class TensorBoard(Callback):
 
     def on_log(self, step: int, rows: list[Row]) -> None:
         for row in rows:
-            metrics = {name: value for name, value in row.items() if name not in ("step", "seed")}
-            self._scalars(step, {f"seed-{row['seed']}/{name}": value for name, value in metrics.items()})
+            self._scalars(step, _metrics(row))
         self._scalars(step, {"steps_per_second": self.session.steps_per_second(step)})
         self.file.flush()
 
@@ -178,7 +177,7 @@ class WandB(Callback):
         self.run = self.wandb.init(**(defaults | self.options))
 
     def on_log(self, step: int, rows: list[Row]) -> None:
-        metrics = {f"seed-{row['seed']}/{name}": value for row in rows for name, value in row.items() if name != "seed"}
+        metrics = {name: value for row in rows for name, value in _metrics(row).items()}
         self.run.log(metrics | {"steps_per_second": self.session.steps_per_second(step)}, step=step)
 
     def on_evaluation(self, step: int, rows: list[Row]) -> None:
@@ -188,6 +187,11 @@ class WandB(Callback):
 
     def on_end(self, error: BaseException | None) -> None:
         self.run.finish(exit_code=0 if error is None else 1)
+
+
+def _metrics(row: Row) -> dict[str, float]:
+    """A seed's metrics, by names that tell the seeds apart."""
+    return {f"seed-{row['seed']}/{name}": value for name, value in row.items() if name not in ("step", "seed")}
 
 
 def success_by_seed(rows: list[Row]) -> dict[int, float]:

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import json
+import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -65,6 +66,7 @@ def train(
 
     While it trains, JAX's compilation cache is kept on disk, unless it was configured before.
     """
+    began = time.perf_counter()
     data = as_data(data, task)
     algorithm, training = configure(algorithm, training, data.task, data.train.spec, fields)
     seeds = _checked_seeds(seeds)
@@ -77,7 +79,7 @@ def train(
         start, states, was_logged = resuming.begin(run, config, fresh, resume, accept_changes)
         session = Session(
             run, algorithm, training, data.task, data.train.spec, seeds, _with_defaults(callbacks, show), start,
-            was_logged=was_logged, signals=stop,
+            began=began, was_logged=was_logged, signals=stop,
         )  # fmt: skip
         rotation = Rotation(data, training.shard_steps)
         with _failures_reported(run, seeds), compilation.cached(run.path, config) as session.compiled:
