@@ -21,6 +21,7 @@ from gtrl.data.dataset import Data, Dataset, load_dataset
 from gtrl.data.sampling import Batch
 from gtrl.errors import ConfigError, RunError
 from gtrl.runs import checkpoints
+from gtrl.runs.restore import algorithm_of
 from gtrl.runs.run import new_directory
 from gtrl.training import driver
 from gtrl.training.callbacks import WandB
@@ -329,3 +330,147 @@ def test_public_names_are_visible() -> None:
     for name in gtrl.__all__:
         assert getattr(gtrl, name) is not None
     assert {"Algorithm", "Batch", "Callback", "Spec", "Task", "make", "register", "train"} <= set(gtrl.__all__)
+
+
+# --- corners ---
+
+
+@dataclass(frozen=True)
+class Halved(BC):
+    """Moments in bfloat16, noise from a random key, and a plateau whose best loss starts at infinity."""
+
+    name: ClassVar = "halved"
+    title: ClassVar = "Halved"
+
+    def optimizer(self, learning_rate: float) -> optax.GradientTransformation:
+        return optax.chain(
+            optax.add_noise(0.01, 0.5, jax.random.key(3)),
+            optax.adam(learning_rate, mu_dtype=jax.numpy.bfloat16),
+            optax.contrib.reduce_on_plateau(patience=2),
+        )
+
+
+def test_any_optimiser_state_is_saved_and_resumed(data: Data, tmp_path: Path) -> None:
+    whole = gtrl.train(Halved, data, out=tmp_path / "whole", checkpoint_every=10, **HOW)
+    gtrl.train(Halved, data, out=tmp_path / "parts", **{**HOW, "steps": 10})
+    parts = gtrl.train(Halved, data, out=tmp_path / "parts", resume=True, **HOW)
+    assert losses(parts) == losses(whole)
+    one, other = (np.load(run.checkpoints / "20.npz") for run in (whole, parts))
+    assert one.files == other.files
+    for name in one.files:
+        np.testing.assert_array_equal(one[name], other[name])
+    assert any(one[name].dtype == np.uint16 for name in one.files)  # bfloat16
+
+
+def test_ends_that_were_never_reached_drop_no_rows(data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Meant to have 25 steps, stopped at 10; then 40, stopped at 35; then on: row 25 is an ordinary row."""
+    monkeypatch.setattr(driver, "FIXED_CHUNK_STEPS", 5)
+    how = {**HOW, "seeds": 0}
+    first = {**how, "steps": 25, "log_every": 10, "callbacks": [StopAt(10)]}
+    gtrl.train("bc", data, out=tmp_path / "run", **first)
+    then = {**how, "steps": 40, "log_every": 5, "resume": True, "accept_changes": True}
+    gtrl.train("bc", data, out=tmp_path / "run", callbacks=[StopAt(35)], **then)
+    run = gtrl.train("bc", data, out=tmp_path / "run", **then)
+    assert [row["step"] for row in run.metrics()] == [10, 15, 20, 25, 30, 35, 40]
+
+
+class StopAt(Callback):
+    """Asks to stop when a step is logged, as a callback does that watches a loss."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_start(self, session: Session) -> None:
+        self.session = session
+
+    def on_log(self, step: int, rows: list[dict[str, Any]]) -> None:
+        if step == self.step:
+            self.session.stop()
+
+
+def test_stopping_from_a_log_ends_at_that_step(data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "FIXED_CHUNK_STEPS", 5)
+    run = gtrl.train("bc", data, out=tmp_path / "run", callbacks=[StopAt(10)], **HOW)
+    assert checkpoints.steps(run.checkpoints) == [10]
+
+
+def test_evaluations_come_before_the_end_of_every_callback(data: Data, tmp_path: Path) -> None:
+    class Listening(Callback):
+        def __init__(self) -> None:
+            self.calls: list[str] = []
+
+        def on_evaluation(self, step: int, rows: list[dict[str, Any]]) -> None:
+            self.calls.append("evaluation")
+
+        def on_end(self, error: BaseException | None) -> None:
+            self.calls.append("end")
+
+    listening, during = Listening(), gtrl.EvaluateDuring(1, workers=1)
+    for name in ("first", "second"):  # the same objects may be used again
+        gtrl.train("bc", data, out=tmp_path / name, callbacks=[listening, during, StopAt(20)], **HOW)
+    assert listening.calls == ["evaluation", "end"] * 2
+
+
+def test_a_run_that_could_not_start_leaves_its_directory_free(data: Data, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no environment to evaluate in"):
+        gtrl.train("bc", data.train, out=tmp_path / "run", callbacks=[gtrl.EvaluateDuring(1)], **HOW)
+    assert losses(gtrl.train("bc", data.train, out=tmp_path / "run", **HOW))
+
+
+def test_a_method_needs_a_name_of_its_own(data: Data, tmp_path: Path) -> None:
+    @dataclass(frozen=True)
+    class Nameless(BC):
+        extra: int = 1
+
+    @dataclass(frozen=True)
+    class Taken(BC):
+        name: ClassVar = "bc"
+
+    for kind, message in ((Nameless, "Nameless needs a name of its own"), (Taken, "there is a method 'bc' already")):
+        with pytest.raises(ConfigError, match=message):
+            gtrl.train(kind, data, out=tmp_path / "run", **HOW)
+    with pytest.raises(ConfigError, match="None is not a method"):
+        gtrl.train(None, data, out=tmp_path / "run", **HOW)  # pyright: ignore[reportArgumentType]
+
+
+def test_seeds_of_any_whole_kind(data: Data, tmp_path: Path) -> None:
+    run = gtrl.train("bc", data, out=tmp_path / "run", **{**HOW, "seeds": np.arange(2)})
+    assert run.seeds == [0, 1]
+    for seeds in ([0.5], True, "0", [-1], [1, 1]):
+        with pytest.raises(ConfigError, match="different numbers from 0"):
+            gtrl.train("bc", data, out=tmp_path / "other", **{**HOW, "seeds": seeds})
+
+
+def test_errors_of_a_callbacks_own_files_are_not_the_runs(data: Data, tmp_path: Path) -> None:
+    class Elsewhere(Callback):
+        def on_log(self, step: int, rows: list[dict[str, Any]]) -> None:
+            raise PermissionError(errno.EACCES, "Permission denied", "/elsewhere/x")
+
+    with pytest.raises(PermissionError):
+        gtrl.train("bc", data, out=tmp_path / "run", callbacks=[Elsewhere()], **HOW)
+
+
+def test_an_evaluation_in_another_task_replaces_no_rows(data: Data, tmp_path: Path) -> None:
+    run = gtrl.train("bc", data, out=tmp_path / "run", **HOW)
+    gtrl.evaluate(run, episodes=1, workers=1, show=False)
+    again = gtrl.find_task(MINI)
+    other = gtrl.Task("other", environment=again.environment, goals=2, episode_length=20)
+    gtrl.evaluate(run, task=other, episodes=1, workers=1, show=False)
+    assert [row["task"] for row in run.evaluations()].count(MINI) == 2 * 5
+    assert [row["task"] for row in run.evaluations()].count("other") == 2 * 2
+
+
+@dataclass(frozen=True)
+class Nested(BC):
+    name: ClassVar = "nested"
+
+    pairs: Any = ((1, 2), (3, 4))
+
+
+def test_nested_fields_come_back_from_the_config(data: Data, tmp_path: Path) -> None:
+    run = gtrl.train(Nested(hidden=(8,), pairs=[[5, 6]]), data, out=tmp_path / "run", **without(HOW, "hidden"))
+    assert algorithm_of(run) == Nested(hidden=(8,), pairs=((5, 6),))
+
+
+def without(fields: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if key != name}

@@ -77,7 +77,7 @@ def check_fields(config: Any) -> None:
 def _plain(value: Any) -> Any:
     if isinstance(value, (np.ndarray, np.generic)):
         value = value.tolist()
-    return tuple(map(_plain, value)) if isinstance(value, list) else value
+    return tuple(map(_plain, value)) if isinstance(value, (list, tuple)) else value
 
 
 def _holds(rule: Rule, value: Any) -> bool:

@@ -25,7 +25,7 @@ _OWN = {
 
 
 def _is_method(thing: Any) -> bool:
-    return isinstance(thing, type) and issubclass(thing, Algorithm) and hasattr(thing, "name")
+    return isinstance(thing, type) and issubclass(thing, Algorithm) and "name" in vars(thing)
 
 
 ALGORITHMS: Registry[type[Algorithm]] = Registry(

@@ -122,7 +122,7 @@ def _restored(kind: Any, saved: dict[str, Any], run: Path) -> Any:
     unknown = sorted(saved.keys() - {field.name for field in dataclasses.fields(kind)})
     if unknown:
         raise RunError(f"{run} was made by another version: {kind.__name__} has no field '{unknown[0]}' here.")
-    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in saved.items()})
+    return kind(**saved)
 
 
 def parse_flags(defaults: Defaults, args: Sequence[str]) -> tuple[Flags, Any, dict[str, Any]]:

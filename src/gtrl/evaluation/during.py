@@ -3,10 +3,9 @@
 import logging
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Any
 
 from gtrl.errors import ConfigError, RunError
-from gtrl.evaluation.evaluate import evaluate, success_rate, write_maps
+from gtrl.evaluation.evaluate import Row, evaluate, success_rate, write_maps
 from gtrl.tasks import EPISODES_PER_GOAL
 from gtrl.training.session import Callback, Session
 from gtrl.workers import default_workers
@@ -30,14 +29,14 @@ class EvaluateDuring(Callback):
             raise ConfigError(f"episodes ({episodes}) and workers ({workers}) of an evaluation must be positive.")
         self.episodes = episodes
         self.workers = workers or max(1, default_workers() - 1)
-        self.cancelled = threading.Event()
-        self.pending: dict[int, Future[list[dict[str, Any]]]] = {}
-        self.evaluated: set[int] = set()
 
     def on_start(self, session: Session) -> None:
-        if session.task is None:
-            raise ConfigError("there is no environment to evaluate in: the data has no task.")
-        self.session = session
+        if session.task is None or session.task.environment is None:
+            raise ConfigError("there is no environment to evaluate in: the data has no task with one.")
+        self.session, self.task = session, session.task
+        self.cancelled = threading.Event()
+        self.pending: dict[int, Future[list[Row]]] = {}
+        self.evaluated: set[int] = set()
         self.thread = ThreadPoolExecutor(1)
         planned = session.training.checkpoint_steps
         for step in session.run.written_steps():
@@ -49,34 +48,37 @@ class EvaluateDuring(Callback):
             self.pending[step] = self.thread.submit(self._evaluate, step)
 
     def on_step(self, step: int) -> None:
-        del step
-        for evaluated in [step for step, future in self.pending.items() if future.done() and not future.exception()]:
+        done = [step for step, future in self.pending.items() if future.done() and not future.exception()]
+        for evaluated in done:
             self._report(evaluated)
 
-    def on_end(self, error: BaseException | None) -> None:
-        if not hasattr(self, "thread"):
-            return
-        try:
-            if error is None and self.session.stopped_at is None and self._wait():
-                self._finish()
-        finally:
-            self.cancelled.set()
-            self.thread.shutdown(wait=True, cancel_futures=True)
+    def on_trained(self) -> None:
+        """Wait for the evaluations that are left, unless a signal asks to stop; then draw the value maps."""
+        while wait(self.pending.values(), timeout=POLL_SECONDS).not_done:
+            if self.session.interrupted:
+                return
+        for step, future in sorted(self.pending.items()):
+            if error := future.exception():
+                raise RunError(f"training is complete, but an evaluation failed: {error}") from error
+            self._report(step)
+        if self.evaluated:
+            write_maps(self.session.run, self.task, max(self.evaluated))
 
-    def _evaluate(self, step: int) -> list[dict[str, Any]]:
-        """The rows of a step's policies; those evaluated before are not again."""
-        session = self.session
-        rows = [
-            row
-            for row in session.run.evaluations()
-            if row["step"] == step and row["episodes"] >= self.episodes and row["base_seed"] == 0
-        ]
-        if session.task and len(rows) == len(session.task.goal_names) * len(session.seeds):
+    def on_end(self, error: BaseException | None) -> None:
+        self.cancelled.set()
+        self.thread.shutdown(wait=True, cancel_futures=True)
+
+    def _evaluate(self, step: int) -> list[Row]:
+        """The rows of a step's policies; none where they were evaluated before."""
+        run = self.session.run
+        same = {"task": self.task.name, "step": step, "base_seed": 0}
+        rows = [row for row in run.evaluations() if same.items() <= row.items() and row["episodes"] >= self.episodes]
+        if len(rows) == len(self.task.goal_names) * len(self.session.seeds):
             return []
         try:
             return evaluate(
-                session.run, task=session.task, step=step, episodes=self.episodes, workers=self.workers, show=False,
-                maps=False, nice=NICENESS, cancelled=self.cancelled,
+                run, task=self.task, step=step, episodes=self.episodes, workers=self.workers, show=False, maps=False,
+                nice=NICENESS, cancelled=self.cancelled,
             )  # fmt: skip
         except Exception as error:
             if not self.cancelled.is_set():
@@ -89,18 +91,3 @@ class EvaluateDuring(Callback):
         if rows:
             log.info("step %s: success %.1f %%", f"{step:,}", success_rate(rows))
             self.session.report_evaluation(step, rows)
-
-    def _wait(self) -> bool:
-        """Until all is evaluated; False where a signal asked to stop before."""
-        while wait(self.pending.values(), timeout=POLL_SECONDS).not_done:
-            if self.session.stopping:
-                return False
-        return True
-
-    def _finish(self) -> None:
-        for step, future in sorted(self.pending.items()):
-            if error := future.exception():
-                raise RunError(f"training is complete, but an evaluation failed: {error}") from error
-            self._report(step)
-        if self.session.task and self.evaluated:
-            write_maps(self.session.run, self.session.task, max(self.evaluated))

@@ -112,13 +112,24 @@ class Subject(NamedTuple):
 def look_up(what: str | Path | Run, step: int | None, task: str | Task | None = None) -> Subject:
     """A run or policy file with all that evaluating it needs; an error says what is missing."""
     run = None if isinstance(what, (str, Path)) and str(what).endswith(".npz") else Run.open(what)
-    load_plugins(run.plugins if run else ())
+    _load_plugins(run)
     chosen = _policies(run, step) if run else [Path(str(what))]
     headers = [load_policy(path).header for path in chosen]
     plugins = {POLICIES.module_of(header["kind"]) for header in headers}  # all that workers need of them
     if isinstance(task, str):
         task = find_task(task)
+    if "__main__" in plugins:
+        raise RunError("the kind of this policy is defined in a script: worker processes need it in a module.")
     return Subject(run, chosen, headers, tuple(filter(None, plugins)), task or _task_of(headers[0]))
+
+
+def _load_plugins(run: Run | None) -> None:
+    """Episodes do not need a method that is not installed here; without the task there is an error later."""
+    for module in run.plugins if run else ():
+        try:
+            load_plugins([module])
+        except ConfigError as error:
+            log.warning("%s", error)
 
 
 def _policies(run: Run, step: int | None) -> list[Path]:

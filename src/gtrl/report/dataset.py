@@ -77,9 +77,9 @@ def examine_folder(shards: Sequence[Path], task: Task | None = None) -> tuple[Ta
 def _exits_fact(entrance: np.ndarray, counts: np.ndarray) -> Fact:
     from scipy.stats import chisquare
 
-    told = " / ".join(f"{count:,}" for count in counts)
+    found = " / ".join(f"{count:,}" for count in counts)
     chance = f"equally often (p = {chisquare(counts).pvalue:.2g})" if counts.sum() else "equally often"
-    return Fact(f"exits from ({entrance[0]:g}, {entrance[1]:g})", told, chance)
+    return Fact(f"exits from ({entrance[0]:g}, {entrance[1]:g})", found, chance)
 
 
 def _draw(picture: Path, arrays: Arrays, task: Task, maze: Maze, exits: np.ndarray | None) -> None:
@@ -98,8 +98,8 @@ def print_report(report: Report) -> None:
     print(f"transitions  {report.transitions:,}")
     for key, shape in report.shapes.items():
         bounds = report.ranges.get(key)
-        told = f"from {bounds[0].min():.4g} to {bounds[1].max():.4g}" if bounds else ""
-        print(f"{key:<13}{'×'.join(map(str, shape)):<12} {told}".rstrip())
+        shown = f"from {bounds[0].min():.4g} to {bounds[1].max():.4g}" if bounds else ""
+        print(f"{key:<13}{'×'.join(map(str, shape)):<12} {shown}".rstrip())
     if report.facts:
         rows = [[fact.what, fact.found, fact.expected, "" if fact.agrees else "differs"] for fact in report.facts]
         console.print_table(console.table("", ["", "this file", "the task", ""], rows, text=4))

@@ -149,13 +149,13 @@ def _write_mp4(file: BinaryIO, images: Iterator[Image.Image], frames: Sequence[b
         "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", str(FRAMES_PER_SECOND), "-i", "-",
         "-pix_fmt", "yuv420p", "-movflags", "+faststart", "-f", "mp4", file.name,
     ]  # fmt: skip
-    with tempfile.TemporaryFile() as told:
-        encoder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=told, stderr=told)  # noqa: S603
+    with tempfile.TemporaryFile() as messages:
+        encoder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=messages, stderr=messages)  # noqa: S603
         with contextlib.suppress(BrokenPipeError), encoder:  # one that ends early says why
             assert encoder.stdin is not None
             for image in images:
                 encoder.stdin.write(image.tobytes())
         if encoder.returncode:
-            told.seek(0)
-            last = told.read().decode(errors="replace").strip().splitlines()[-1:] or ["it does not say why"]
+            messages.seek(0)
+            last = messages.read().decode(errors="replace").strip().splitlines()[-1:] or ["it does not say why"]
             raise VideoError(f"{command[0]} could not write the film ({last[0]}); a .gif file does not need it.")

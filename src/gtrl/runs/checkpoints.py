@@ -1,7 +1,7 @@
 """Checkpoints: the whole training state of all seeds, an npz file each.
 
-One file is there whole or not at all, and holds a checksum of every array: a bit that fell over is noticed, not trained
-on. (Orbax restores such numbers without a word: docs/runs.md.)
+A file is written atomically and has a checksum of every array: a flipped bit is noticed, not trained on. (Orbax
+restores such numbers without a warning: docs/runs.md.)
 """
 
 import logging
@@ -36,8 +36,18 @@ def _named(tree: Any) -> dict[str, Any]:
 
 
 def save(folder: Path, step: int, state: Any) -> None:
-    """Write a checkpoint whole or not at all."""
-    write_npz(checkpoint_path(folder, step), jax.tree.map(np.asarray, _named(state)), compress=False)
+    """Write a checkpoint atomically."""
+    write_npz(checkpoint_path(folder, step), {name: _stored(leaf) for name, leaf in _named(state).items()}, False)
+
+
+def _is_key(leaf: Any) -> bool:
+    return jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _stored(leaf: Any) -> np.ndarray:
+    """An array as npz files can hold it: random keys and types that NumPy does not know (bfloat16) as unsigned bits."""
+    array = np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+    return array if array.dtype.kind in "biufc" else array.view(f"u{array.dtype.itemsize}")
 
 
 def restore(folder: Path, step: int, like: Any, part: str = "") -> Any:
@@ -57,16 +67,20 @@ def restore(folder: Path, step: int, like: Any, part: str = "") -> Any:
 
 
 def _fitting(path: Path, name: str, saved: Any, like: Any) -> jax.Array:
-    if saved is None or saved.shape != like.shape or saved.dtype != like.dtype:
+    expected = jax.eval_shape(jax.random.key_data, like) if _is_key(like) else like
+    native = np.dtype(expected.dtype).kind in "biufc"
+    dtype = expected.dtype if native else np.dtype(f"u{expected.dtype.itemsize}")
+    if saved is None or saved.shape != expected.shape or saved.dtype != dtype:
         found = "missing" if saved is None else f"{saved.dtype}{saved.shape}"
         raise RunError(f"the checkpoint {path} does not fit this run: {name} is {found}, not {like.dtype}{like.shape}.")
-    return jax.numpy.asarray(saved)
+    array = jax.numpy.asarray(saved if native else saved.view(expected.dtype))
+    return jax.random.wrap_key_data(array) if _is_key(like) else array
 
 
 def newest(folder: Path, like: Any) -> tuple[int, Any]:
     """The step of the newest checkpoint that can be read, and its state; 0 and None where there is none.
 
-    A damaged one is said to be so and put aside: training will come to its step again.
+    A damaged one is renamed, with a warning: training will come to its step again.
     """
     for step in reversed(steps(folder)):
         try:
@@ -74,15 +88,15 @@ def newest(folder: Path, like: Any) -> tuple[int, Any]:
         except DamagedError as error:
             path = checkpoint_path(folder, step)
             os.replace(path, path.with_name(f"{path.name}.damaged"))
-            log.warning(f"{error} It is put aside as {path.name}.damaged.")
+            log.warning("%s It is put aside as %s.damaged.", error, path.name)
     return 0, None
 
 
 class Writer:
-    """Writes checkpoints in the background, one at a time, and keeps the newest few beside those that are for good."""
+    """Writes checkpoints in the background, one at a time; keeps the newest few and those that are always kept."""
 
-    def __init__(self, folder: Path, for_good: Collection[int], newest: int) -> None:
-        self.folder, self.for_good, self.newest = folder, for_good, newest
+    def __init__(self, folder: Path, always_kept: Collection[int], newest: int) -> None:
+        self.folder, self.always_kept, self.newest = folder, always_kept, newest
         self.thread = ThreadPoolExecutor(1)
         self.writing: Future[None] | None = None
 
@@ -93,7 +107,7 @@ class Writer:
 
     def _save(self, step: int, state: Any, then: Callable[[], None] | None) -> None:
         save(self.folder, step, state)
-        passing = [step for step in steps(self.folder) if step not in self.for_good]
+        passing = [step for step in steps(self.folder) if step not in self.always_kept]
         for old in passing[: -self.newest]:
             checkpoint_path(self.folder, old).unlink(missing_ok=True)
         if then:

@@ -16,8 +16,7 @@ def algorithm_of(run: Run) -> Algorithm:
     load_plugins(run.plugins)
     fields: dict[str, Any] = dict(run.config["algorithm"])
     kind = find_algorithm(fields.pop("name"))
-    tuples: dict[str, Any] = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
-    return kind(**(fields | tuples))
+    return kind(**fields)
 
 
 def load_state(run: Run, step: int) -> tuple[Algorithm, Any]:

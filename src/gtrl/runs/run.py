@@ -181,7 +181,7 @@ class Run:
     def _save_evaluations(self, rows: Iterable[dict[str, Any]]) -> None:
         table: dict[tuple[Any, ...], dict[str, Any]] = {}
         for row in rows:
-            key = (row["step"], row["seed"], row["goal"], row["base_seed"])
+            key = (row["step"], row["seed"], row["task"], row["goal"], row["base_seed"])
             if key not in table or row["episodes"] >= table[key]["episodes"]:
                 table[key] = row
         text = io.StringIO()

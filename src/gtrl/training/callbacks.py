@@ -67,16 +67,16 @@ class Timing(Callback):
     """
 
     def __init__(self, began: float | None = None) -> None:
-        self.began = began
+        self.given = began
 
     def on_start(self, session: Session) -> None:
         self.session = session
-        self.began = session.began if self.began is None else self.began
+        self.began = session.began if self.given is None else self.given
         self.file = JsonLines(session.run.path / "timing.jsonl", keep=lambda step: step <= session.start)
         self.first = True
 
     def on_step(self, step: int) -> None:
-        if self.first and self.began is not None:
+        if self.first:
             self.file.write({"step": step, "time": time.time(), "start_up_seconds": time.perf_counter() - self.began})
         self.first = False
 
@@ -199,6 +199,6 @@ def success_by_seed(rows: list[Row]) -> dict[int, float]:
     seeds = sorted({row["seed"] for row in rows})
     of_seed = {seed: [row for row in rows if row["seed"] == seed] for seed in seeds}
     return {
-        seed: 100 * sum(row["successes"] for row in mine) / sum(row["episodes"] for row in mine)
-        for seed, mine in of_seed.items()
+        seed: 100 * sum(row["successes"] for row in own) / sum(row["episodes"] for row in own)
+        for seed, own in of_seed.items()
     }

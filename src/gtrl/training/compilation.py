@@ -37,8 +37,8 @@ def for_this_processor() -> Path:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         lines = []
-    told = [line for line in lines if line.startswith(("model name", "flags", "Features"))] or [platform.processor()]
-    return home() / f"cpu-{_digest(told[0] + told[-1])}"
+    found = [line for line in lines if line.startswith(("model name", "flags", "Features"))] or [platform.processor()]
+    return home() / f"cpu-{_digest(found[0] + found[-1])}"
 
 
 def _digest(text: str) -> str:

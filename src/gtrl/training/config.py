@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -12,6 +13,7 @@ from gtrl.data.dataset import Spec
 from gtrl.errors import ConfigError
 from gtrl.fields import COUNT, COUNT_OR_ZERO, POSITIVE, check_fields, checked
 from gtrl.nn.speed import OPTIMISATIONS, Optimisation, best
+from gtrl.registry import load_plugin
 from gtrl.tasks import BATCH_SIZE, GRADIENT_STEPS, LEARNING_RATE, SCORED_STEPS, Task
 
 log = logging.getLogger(__name__)
@@ -85,23 +87,34 @@ def configure(
 
     A method given as an object is taken as it is. A field that both have is the method's where `training` is given.
     """
-    kind = find_algorithm(algorithm) if isinstance(algorithm, str) else algorithm
-    kind = kind if isinstance(kind, type) else type(kind)
+    kind = _kind_of(algorithm)
     of_method = {field.name for field in dataclasses.fields(kind)}
     of_training = {field.name for field in dataclasses.fields(Training)}
     _check_names(kind, of_method, of_training, fields, training is not None)
     own = {name: value for name, value in fields.items() if name in of_method}
     rest = {name: value for name, value in fields.items() if name not in of_method}
-    if kind.name not in ALGORITHMS:
-        ALGORITHMS.add(kind, kind.__module__)  # so that evaluation finds it by its name
     if isinstance(algorithm, Algorithm):
-        _warn_of_other_defaults(algorithm, task)
         made = dataclasses.replace(algorithm, **own)
+        _warn_of_other_defaults(made, task, own)
     else:
         made = kind(**((kind.defaults(task) if task else {}) | own))
     if getattr(made, "distill", True) is False and spec.goal_dim != spec.observation_dim:
         raise ConfigError("distill is off, but the goals of this data are not whole states.")
     return made, dataclasses.replace(training or Training(), **rest)
+
+
+def _kind_of(algorithm: Any) -> type[Algorithm]:
+    """The class of a method, which is registered, with what else its module defines, if it is not ours."""
+    kind = find_algorithm(algorithm) if isinstance(algorithm, str) else algorithm
+    kind = kind if isinstance(kind, type) else type(kind)
+    if not issubclass(kind, Algorithm):
+        raise ConfigError(f"{algorithm!r:.60} is not a method: give its name, its class, or an object of it.")
+    if "name" not in vars(kind):
+        raise ConfigError(f"{kind.__name__} needs a name of its own: name: ClassVar = ...")
+    if ALGORITHMS.module_of(kind.name) is not None or kind.name not in ALGORITHMS.things:
+        load_plugin(kind.__module__)
+    ALGORITHMS.add(kind, kind.__module__)
+    return kind
 
 
 def _check_names(
@@ -116,10 +129,10 @@ def _check_names(
             raise ConfigError(f"'{name}' is a field of {kind.title} and of Training: {ways}.")
 
 
-def _warn_of_other_defaults(algorithm: Algorithm, task: Task | None) -> None:
-    """An object has its class's defaults, which may not be the task's."""
+def _warn_of_other_defaults(algorithm: Algorithm, task: Task | None, given: Container[str]) -> None:
+    """An object has its class's defaults, which may not be the task's; fields that were given besides are meant."""
     expected = type(algorithm).defaults(task) if task else {}
-    other = {name: value for name, value in expected.items() if getattr(algorithm, name) != value}
+    other = {name: value for name, value in expected.items() if name not in given and getattr(algorithm, name) != value}
     if task and other:
         values = {name.strip("_"): (getattr(algorithm, name), value) for name, value in other.items()}
         differing = ", ".join(f"{name} is {own}, not {value}" for name, (own, value) in values.items())

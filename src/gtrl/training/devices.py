@@ -19,7 +19,7 @@ from gtrl.training.config import Update
 def mesh(how: Update, seeds: int) -> Mesh | None:
     """Devices as (seeds, batch): as many shares of the seeds as divide them, and of the batch what is left.
 
-    Unless told how many, the batch stays whole: dividing it costs more than it brings.
+    Unless `devices` says how many, the batch stays whole: dividing it costs more than it brings.
     """
     across = gcd(seeds, how.devices or jax.local_device_count())
     within = (how.devices or across) // across

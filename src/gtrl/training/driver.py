@@ -41,15 +41,16 @@ def fit(
     keys: Array,
     rotation: Rotation,
     *,
-    on_step: Callable[[int], bool | None] = lambda _: False,
+    on_step: Callable[[int], None] = lambda _: None,
     on_log: Callable[[int, State, Data], None] = lambda *_: None,
     on_checkpoint: Callable[[int, State], bool | None] = lambda *_: False,
+    checkpoint_now: Callable[[], bool] = lambda: False,
     chunk: int | None = None,
 ) -> State:
     """Train from where `states` stand to the last step, calling back on the way.
 
-    Where `on_step`, called after each chunk, says so, there is a checkpoint out of turn; where `on_checkpoint` says so,
-    training ends. `chunk` fixes the number of steps in a chunk. Raises `NonFiniteError`.
+    `checkpoint_now` is asked after each chunk whether to add a checkpoint; training ends where `on_checkpoint` says so.
+    `chunk` fixes the number of steps in a chunk. Raises `NonFiniteError`.
     """
     chunks, how = Chunks(chunk or FIXED_CHUNK_STEPS), training.update
     checkpoints = set(training.checkpoint_steps)
@@ -72,13 +73,13 @@ def fit(
         parts = after
         del after, advance
         step += count
-        wanted = on_step(step)
+        on_step(step)
         regular = step % training.log_every == 0  # else it is the end, and a longer run will go on with these sums
         if regular or step == training.steps:
             on_log(step, unite(parts), data)
         if regular:
             parts = [part.after_log() for part in parts]
-        if (wanted or step in checkpoints) and on_checkpoint(step, unite(parts)):
+        if (step in checkpoints or checkpoint_now()) and on_checkpoint(step, unite(parts)):
             break
     return unite(parts)
 

@@ -18,7 +18,7 @@ from gtrl.training.config import Update
 from gtrl.training.devices import divided, each_seed, mesh
 from gtrl.workers import default_workers
 
-LARGE = 2**17  # numbers a layer has: on a CPU, products of that size keep all cores busy, and two would be in the way
+LARGE_LAYER = 2**17  # numbers of a layer's output: on a CPU, products of that size keep all cores busy by themselves
 
 
 class State(NamedTuple):
@@ -138,8 +138,9 @@ def update(
     loss = partial(loss_of, algorithm, how)
     before = layouts.nets.unflatten(state.nets)
     grads, metrics = jax.grad(loss, has_aux=True)(before, layouts.target.unflatten(state.target), dataset, step_key)
-    optimizer = algorithm.optimizer(how.learning_rate)
-    changes, moments = optimizer.update(layouts.nets.flatten(grads), state.optimizer, state.nets)
+    optimizer = optax.with_extra_args_support(algorithm.optimizer(how.learning_rate))
+    gradient = layouts.nets.flatten(grads)
+    changes, moments = optimizer.update(gradient, state.optimizer, state.nets, value=metrics["loss"])
     nets = optax.apply_updates(state.nets, changes)
     source = algorithm.targets(layouts.nets.unflatten(nets) if how.target_from == "updated" else before)
     return State(
@@ -204,7 +205,7 @@ def advance_parts(
     """`steps` gradient steps of every part; waits for them.
 
     Several parts are one program, run in threads: small ones, which leave cores idle, at the same time, large ones one
-    after the other. What JAX is told for one thread alone, such as `jax.default_device`, does not reach them.
+    after the other. Settings of one thread alone, such as `jax.default_device`, do not reach them.
     """
     seeds = len(keys) // len(parts)
 
@@ -215,7 +216,7 @@ def advance_parts(
 
     if len(parts) == 1:
         return [one(0)]
-    large = how.batch_size * max(algorithm.hidden) >= LARGE
+    large = how.batch_size * max(algorithm.hidden) >= LARGE_LAYER
     with ThreadPoolExecutor(1 if large else min(len(parts), default_workers())) as pool:
         return list(pool.map(one, range(len(parts))))
 

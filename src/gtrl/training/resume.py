@@ -121,7 +121,7 @@ def _go_on(run: Run, config: dict[str, Any], fresh: Callable[[], State], accept_
         run.forget_after(step)  # made by what was changed; they will be made again
     if changed:
         history = [*history, {"step": step, "changed": changed}]
-    shorter = _shorter_runs(old, config)
+    shorter = _shorter_runs(old, config, step)
     log.info("resuming %s from step %s", run.path, f"{step:,}")
     run.save_config(config | ({"changes": history} if history else {}) | ({"shorter_runs": shorter} if shorter else {}))
     # A run that was shorter before has a last row where this one has none.
@@ -151,8 +151,9 @@ def _check_progress(run: Run, step: int, steps: int) -> None:
         raise RunError(f"{run.path} was trained for {step} steps already; --steps {steps} is fewer.")
 
 
-def _shorter_runs(old: dict[str, Any], new: dict[str, Any]) -> list[dict[str, int]]:
-    """How long the run was meant to be before it was made longer, and how often it logged then."""
+def _shorter_runs(old: dict[str, Any], new: dict[str, Any], step: int) -> list[dict[str, int]]:
+    """Where the run ended before it was made longer, as far as it came there, and how often it logged then."""
     before = {name: old["training"][name] for name in ("steps", "log_every")}
-    earlier = old.get("shorter_runs", [])
-    return [*earlier, before] if before["steps"] < new["training"]["steps"] and before not in earlier else earlier
+    earlier = [run for run in old.get("shorter_runs", []) if run["steps"] <= step]
+    ended = before["steps"] <= step and before["steps"] < new["training"]["steps"]
+    return [*earlier, before] if ended and before not in earlier else earlier

@@ -52,8 +52,11 @@ class Callback:
     def on_evaluation(self, step: int, rows: list[Row]) -> None:
         """Policies were evaluated while training went on: the rows of `eval.csv`."""
 
+    def on_trained(self) -> None:
+        """All steps are taken. Finish what runs in the background: all callbacks still listen."""
+
     def on_end(self, error: BaseException | None) -> None:
-        """After the last step, or when training ended by `error`."""
+        """The last call: after training, or after it was stopped, or when it failed with `error`."""
 
 
 @dataclasses.dataclass
@@ -68,12 +71,12 @@ class Session:
     seeds: Sequence[int]
     callbacks: Sequence[Callback] = ()
     start: int = 0
-    began: float = dataclasses.field(default_factory=time.perf_counter)
-    was_logged: Callable[[int], bool] = lambda _: True  # whether a row that is in the log belongs to this run
-    signals: Stop | None = None
-    compiled: Callable[[], None] = lambda: None  # called when all programs are
 
     def __post_init__(self) -> None:
+        self.began = time.perf_counter()
+        self.was_logged: Callable[[int], bool] = lambda _: True  # whether a row that is in the log belongs to the run
+        self.signals: Stop | None = None
+        self.on_compiled: Callable[[], None] = lambda: None
         self.keys: Array = seed_keys(self.seeds)
         self.writer = Writer(self.run.checkpoints, self.training.kept_steps, self.training.keep)
         self.saved_at = time.monotonic()
@@ -89,8 +92,13 @@ class Session:
         self.stop_requested = True
 
     @property
+    def interrupted(self) -> bool:
+        """Whether a signal asked to stop."""
+        return self.signals is not None and self.signals.asked is not None
+
+    @property
     def stopping(self) -> bool:
-        return self.stop_requested or (self.signals is not None and self.signals.asked is not None)
+        return self.stop_requested or self.interrupted
 
     def steps_per_second(self, step: int) -> float:
         """Since the first chunk was done, which compiled."""
@@ -109,9 +117,12 @@ class Session:
             driver.fit(
                 self.algorithm, self.training, states(), self.keys, rotation,
                 on_step=self._on_step, on_log=self._on_log, on_checkpoint=self._on_checkpoint,
+                checkpoint_now=self._checkpoint_now,
             )  # fmt: skip
             self.writer.wait()
             self._report_checkpoints()
+            for callback in self.callbacks if self.stopped_at is None else ():
+                callback.on_trained()
         if self.signals is not None and self.signals.asked is not None:
             raise Interrupted(self._how_to_resume(), self.signals.asked)
 
@@ -127,8 +138,8 @@ class Session:
         started: list[Callback] = []
         try:
             for callback in self.callbacks:
-                started.append(callback)
                 callback.on_start(self)
+                started.append(callback)
             yield
         except BaseException as error:
             errors.append(error)
@@ -140,13 +151,14 @@ class Session:
         if errors:
             raise errors[0]
 
-    def _on_step(self, step: int) -> bool:
-        """Whether a checkpoint is wanted now."""
+    def _on_step(self, step: int) -> None:
         if self.first_chunk is None:
             self.first_chunk = (step, time.perf_counter())
         self._report_checkpoints()
         for callback in self.callbacks:
             callback.on_step(step)
+
+    def _checkpoint_now(self) -> bool:
         return self.stopping or time.monotonic() - self.saved_at > 60 * self.training.checkpoint_minutes
 
     def _on_log(self, step: int, states: State, data: Data) -> None:
@@ -162,7 +174,7 @@ class Session:
         ]
         for callback in self.callbacks:
             callback.on_log(step, rows)
-        self.compiled()
+        self.on_compiled()
 
     def _on_checkpoint(self, step: int, states: State) -> bool:
         """Begin to save the states; whether training ends here."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from gtrl.algorithms import Algorithm
 from gtrl.data.dataset import Data, Dataset, as_data
@@ -76,13 +77,13 @@ def train(
     with _run_directory(out, data.task, algorithm) as run, signals as stop:
         config = resuming.describe(algorithm, training, data, seeds)
         fresh = partial(loop.init, algorithm, training.update, data.train.spec, loop.seed_keys(seeds), data.train)
+        new = not run.exists
         start, states, was_logged = resuming.begin(run, config, fresh, resume, accept_changes)
-        session = Session(
-            run, algorithm, training, data.task, data.train.spec, seeds, _with_defaults(callbacks, show), start,
-            began=began, was_logged=was_logged, signals=stop,
-        )  # fmt: skip
+        everyone = _with_defaults(callbacks, show)
+        session = Session(run, algorithm, training, data.task, data.train.spec, seeds, everyone, start)
+        session.began, session.was_logged, session.signals = began, was_logged, stop
         rotation = Rotation(data, training.shard_steps)
-        with _failures_reported(run, seeds), compilation.cached(run.path, config) as session.compiled:
+        with _failures_reported(run, seeds, new), compilation.cached(run.path, config) as session.on_compiled:
             initial = [states()]  # to be given away: nothing here keeps the states, or the first shard
             del data, fresh, states
             session.train(initial.pop, rotation)
@@ -90,9 +91,11 @@ def train(
 
 
 def _checked_seeds(seeds: int | Sequence[int]) -> list[int]:
-    found = [seeds] if isinstance(seeds, int) else list(seeds)
-    if not found or len(set(found)) < len(found) or min(found) < 0 or max(found) >= 2**32:
-        raise ConfigError(f"seeds are {found} and must be different numbers from 0 to 2^32 - 1, at least one.")
+    given: Any = np.asarray(seeds).ravel()
+    found = given.tolist()
+    whole = given.dtype.kind in "iu"
+    if not whole or len(set(found)) < len(found) or min(found) < 0 or max(found) >= 2**32:
+        raise ConfigError(f"seeds are {seeds!r} and must be different numbers from 0 to 2^32 - 1, at least one.")
     return found
 
 
@@ -123,11 +126,17 @@ def _run_directory(out: str | Path | None, task: Task | None, algorithm: Algorit
             remove_partial(run.path)
             yield run
     except OSError as error:
-        if error.errno not in NOT_WRITABLE:
+        where = run.path if run else Path("runs")
+        if error.errno not in NOT_WRITABLE or not _concerns(error, where):
             raise
-        where = run.path if run else "runs"
         hint = _saved(run) if run and run.exists else "choose another --out"
         raise RunError(f"{where} cannot be written ({error.strerror or error}); {hint}.") from error
+
+
+def _concerns(error: OSError, folder: Path) -> bool:
+    """Whether an error may be the folder's: it names no file, or one in there, or a parent."""
+    named = Path(error.filename) if isinstance(error.filename, str) else folder
+    return named in folder.parents or folder in (named, *named.parents)
 
 
 def _saved(run: Run) -> str:
@@ -141,27 +150,33 @@ def _saved(run: Run) -> str:
 
 
 @contextlib.contextmanager
-def _failures_reported(run: Run, seeds: Sequence[int]) -> Iterator[None]:
-    """Non-finite values and a full device as a sentence that says what to do."""
+def _failures_reported(run: Run, seeds: Sequence[int], new: bool) -> Iterator[None]:
+    """Non-finite values and a full device as a sentence; a new run in which nothing was trained leaves no trace."""
     (run.path / REPORT).unlink(missing_ok=True)
     try:
-        yield
+        with _cleared_if_nothing_was_trained(run) if new else contextlib.nullcontext():
+            yield
     except NonFiniteError as error:
         _report(run, seeds, error)
     except (MemoryError, jax.errors.JaxRuntimeError) as error:
         if isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        if not checkpoints.steps(run.checkpoints) and not list(run.metrics()):
-            _clear(run)  # nothing was trained, so the directory is free for another try
         first = str(error).partition("\n")[0]
         advice = "a smaller batch_size, fewer seeds or smaller networks need less"
         raise RunError(f"there is not enough memory for this training ({first[:200]}): {advice}.") from error
 
 
-def _clear(run: Run) -> None:
-    for path in run.path.iterdir():
-        if path.is_file() and path.name != LOCK:
-            path.unlink()
+@contextlib.contextmanager
+def _cleared_if_nothing_was_trained(run: Run) -> Iterator[None]:
+    """After a failure the directory is free for another try."""
+    try:
+        yield
+    except Exception:
+        if not checkpoints.steps(run.checkpoints) and not list(run.metrics()):
+            for path in run.path.iterdir():
+                if path.is_file() and path.name != LOCK:
+                    path.unlink()
+        raise
 
 
 def _report(run: Run, seeds: Sequence[int], error: NonFiniteError) -> None:

@@ -77,6 +77,8 @@ def _largest(state: Any, k: int) -> dict[str, float]:
     """The largest magnitude in each part of a seed's state (nets.critic, target, ...); not finite where one is not."""
     largest: dict[str, float] = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(state._replace(sums={})):
+        if path[0] == jax.tree_util.GetAttrKey("optimizer") and leaf.ndim <= 1:
+            continue  # see `_finite`
         depth = 2 if path[0] == jax.tree_util.GetAttrKey("nets") else 1
         name = jax.tree_util.keystr(path[:depth]).replace("['", ".").replace("']", "").strip(".")
         largest[name] = float(np.maximum(largest.get(name, 0.0), np.abs(np.asarray(leaf[k])).max(initial=0)))

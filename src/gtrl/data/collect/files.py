@@ -82,8 +82,8 @@ def _check_same(plan: Plan, note: Path) -> None:
         raise DataError(f"{note} cannot be read; remove {plan.work} to begin anew.") from error
     differing = [key for key in wanted if begun.get(key) != wanted[key]]
     if differing:
-        told = " and ".join(f"{key} {json.dumps(begun.get(key))}" for key in differing)
-        raise DataError(f"{plan.work} holds an interrupted collection with {told}; go on with that, or remove it.")
+        found = " and ".join(f"{key} {json.dumps(begun.get(key))}" for key in differing)
+        raise DataError(f"{plan.work} holds an interrupted collection with {found}; go on with that, or remove it.")
 
 
 def _is_done(plan: Plan) -> bool:
