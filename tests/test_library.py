@@ -474,3 +474,32 @@ def test_nested_fields_come_back_from_the_config(data: Data, tmp_path: Path) -> 
 
 def without(fields: dict[str, Any], name: str) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if key != name}
+
+
+@pytest.mark.parametrize("callbacks", [Recorder, [Recorder], "own_everything.callback:LossCsv", None])
+def test_what_is_not_a_callback(callbacks: Any, data: Data, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"not an object of a subclass of gtrl\.Callback"):
+        gtrl.train("bc", data, out=tmp_path / "run", callbacks=callbacks, **HOW)
+
+
+def test_make_takes_classes_and_names_its_fields() -> None:
+    made = gtrl.make(Slow, MINI, hidden=(8,))
+    assert (type(made), made.gamma, made.hidden) == (Slow, 0.995, (8,))
+    with pytest.raises(ConfigError, match="no field 'gama': BC has gamma, "):
+        gtrl.make("bc", MINI, gama=3)
+    task = gtrl.Task("typo", defaults={"gama": 0.97})
+    with pytest.raises(ConfigError, match="the task typo has a default for 'gama', which is no method's field"):
+        gtrl.make("bc", task)
+
+
+REGISTRATIONS = {
+    "callback": "class Mine(gtrl.Callback): pass\ngtrl.register(Mine)",
+    "task": "gtrl.register(gtrl.Task('mine'))",
+    "policy": "class Mine(gtrl.Policy):\n    name = 'mine'\n    def act(self, *_): ...\ngtrl.register(Mine)",
+    "method": "class Mine(gtrl.Algorithm):\n    name = 'mine'\ngtrl.register(Mine)",
+}
+
+
+@pytest.mark.parametrize("kind", REGISTRATIONS)
+def test_registering_in_a_fresh_process(kind: str) -> None:
+    subprocess.run([sys.executable, "-c", f"import gtrl\n{REGISTRATIONS[kind]}"], check=True)

@@ -13,7 +13,7 @@ import gtrl
 from gtrl.algorithms import ALGORITHMS
 from gtrl.registry import resolve
 from gtrl.tasks import REGISTERED
-from gtrl.training.callbacks import CALLBACKS
+from gtrl.training.session import CALLBACKS
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "own_everything"
 METHOD, TASK, CALLBACK = (

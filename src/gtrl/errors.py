@@ -14,7 +14,8 @@ class UnknownNameError(GtrlError):
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         known = list(known)
         close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
-        hint = f"did you mean '{close[0]}'?" if close else f"known are {', '.join(known)}."
+        listed = f"known are {', '.join(known)}." if known else "none is registered."
+        hint = f"did you mean '{close[0]}'?" if close else listed
         super().__init__(f"unknown {kind} '{name}': {hint}")
 
 

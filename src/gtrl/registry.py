@@ -139,6 +139,7 @@ def _import(module: str, what: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise ConfigError(f"{what} cannot be imported: {error}.") from error
+        hint = "run the command where it is, or add that folder to PYTHONPATH"
+        raise ConfigError(f"{what} cannot be imported: {error} ({hint}).") from error
     except Exception as error:  # anything may happen in a module that is not ours
         raise ConfigError(f"{what} cannot be imported: it raised {type(error).__name__}: {error}.") from error

@@ -100,11 +100,11 @@ def defaults_for(method: str | None, early: argparse.Namespace, saved: dict[str,
     from gtrl.algorithms import ALGORITHMS, find_algorithm, make
     from gtrl.training.config import Training
 
+    if early.resume and not early.out:
+        raise ConfigError("say which run to resume: --resume needs --out.")
     if method is None and saved is None:
-        if early.resume and early.out:
-            raise RunError(f"{early.out} holds no run to resume; to begin one, name a method: gtrl train METHOD ...")
         if early.resume:
-            raise ConfigError("say which run to go on with: --resume needs --out.")
+            raise RunError(f"{early.out} holds no run to resume; to begin one, name a method: gtrl train METHOD ...")
         known = ", ".join(ALGORITHMS)
         raise ConfigError(f"name a method first: gtrl train METHOD ..., where METHOD is one of {known}.")
     kind = find_algorithm(saved["algorithm"]["name"] if method is None and saved else str(method))
@@ -132,15 +132,15 @@ def parse_flags(defaults: Defaults, args: Sequence[str]) -> tuple[Flags, Any, di
     shown = _with_prefixes(kind, taken)
     default = shown(**_fields_of(defaults.algorithm))
 
-    @dataclasses.dataclass(frozen=True)
-    class Train(Flags):
-        training: OmitArgPrefixes[training_kind] = defaults.training  # pyright: ignore[reportInvalidTypeForm]
-        method: OmitArgPrefixes[shown] = default  # pyright: ignore[reportInvalidTypeForm]
-
+    groups: list[Any] = [
+        ("training", OmitArgPrefixes[training_kind], dataclasses.field(default=defaults.training)),
+        ("method", OmitArgPrefixes[shown], dataclasses.field(default=default)),
+    ]
+    train: Any = dataclasses.make_dataclass("Train", groups, bases=(Flags,), frozen=True)
     own = [f"method.{field}" if field in taken else field for field in _fields_of(defaults.algorithm)]
     prog = f"gtrl train {kind.name}"
     description = (kind.__doc__ or "").strip()
-    chosen = parse(Train, args, prog, description, [*taken, *own], default=Train(**_fields_of(defaults.flags)))
+    chosen = parse(train, args, prog, description, [*taken, *own], default=train(**_fields_of(defaults.flags)))
     return chosen, chosen.training, _fields_of(chosen.method)
 
 
@@ -197,7 +197,8 @@ def data_path(given: Path | None, task: Task | None) -> Path:
 
 def callbacks_for(flags: Flags) -> list[Any]:
     """What the flags add to a run."""
-    from gtrl.training.callbacks import CALLBACKS, Timing, WandB
+    from gtrl.training.callbacks import Timing, WandB
+    from gtrl.training.session import CALLBACKS
 
     callbacks: list[Any] = [Timing(began=BEGAN), *(CALLBACKS.find(name)() for name in flags.callbacks)]
     if flags.eval_during:

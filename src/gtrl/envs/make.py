@@ -1,6 +1,7 @@
 """Making a task's environment."""
 
 import contextlib
+import logging
 import os
 import re
 import tempfile
@@ -12,6 +13,9 @@ from gtrl.errors import ConfigError, GtrlError
 from gtrl.registry import resolve
 from gtrl.tasks import Task
 from gtrl.tasks.ogbench import OGBENCH
+
+log = logging.getLogger(__name__)
+DEFAULT_EPISODE_LENGTH = 1000  # steps, where neither the task nor the environment has a limit
 
 
 def make_environment(task: Task, **options: Any) -> Any:
@@ -32,9 +36,12 @@ def make_environment(task: Task, **options: Any) -> Any:
 
         if not isinstance(env, gymnasium.Env):
             raise ConfigError(f"the environment of {task.name} is a {type(env).__name__}, not a gymnasium.Env.")
-        if task.episode_length and _limit(env) != task.episode_length:
-            env = gymnasium.wrappers.TimeLimit(env, task.episode_length)
-        return env
+        limit = task.episode_length or _limit(env)
+        if limit is None:
+            limit = DEFAULT_EPISODE_LENGTH
+            advice = "Task(episode_length=...) says otherwise"
+            log.warning("%s has no step limit, so its episodes end after %s steps; %s.", task.name, limit, advice)
+        return env if _limit(env) == limit else gymnasium.wrappers.TimeLimit(env, limit)
 
 
 def _make_without_graphics(task: Task, options: dict[str, Any]) -> Any:

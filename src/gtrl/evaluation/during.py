@@ -5,13 +5,12 @@ import threading
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from gtrl.errors import ConfigError, RunError
-from gtrl.evaluation.evaluate import Row, evaluate, success_rate, write_maps
+from gtrl.evaluation.evaluate import Row, evaluate_in_background, success_rate, write_maps
 from gtrl.tasks import EPISODES_PER_GOAL
 from gtrl.training.session import Callback, Session
 from gtrl.workers import default_workers
 
 log = logging.getLogger(__name__)
-NICENESS = 10  # of the worker processes: the cores are training's first
 POLL_SECONDS = 0.2  # between two looks at whether a signal asked to stop
 
 
@@ -76,10 +75,7 @@ class EvaluateDuring(Callback):
         if len(rows) == len(self.task.goal_names) * len(self.session.seeds):
             return []
         try:
-            return evaluate(
-                run, task=self.task, step=step, episodes=self.episodes, workers=self.workers, show=False, maps=False,
-                nice=NICENESS, cancelled=self.cancelled,
-            )  # fmt: skip
+            return evaluate_in_background(run, self.task, step, self.episodes, self.workers, self.cancelled)
         except Exception as error:
             if not self.cancelled.is_set():
                 log.warning("the evaluation of step %s failed; training goes on (%s)", f"{step:,}", error)

@@ -19,6 +19,7 @@ from gtrl.runs.run import Run, checkpoint_path, shown
 from gtrl.tasks import EPISODES_PER_GOAL, SCORED_STEPS, Task, find_task
 
 log = logging.getLogger(__name__)
+NICENESS = 10  # of worker processes in the background: the cores are training's first
 RECORDED = 3  # episodes a goal whose paths go into `rollouts.npz`
 Row = dict[str, Any]
 
@@ -33,8 +34,6 @@ def evaluate(
     base_seed: int = 0,
     show: bool = True,
     maps: bool = True,
-    nice: int = 0,
-    cancelled: threading.Event | None = None,
 ) -> list[Row]:
     """Roll out the policies of a run (or one policy file) and return the rows of `eval.csv`.
 
@@ -42,10 +41,29 @@ def evaluate(
     they are there, and the last). Its directory gets `eval.csv`, a policy's rows as soon as it has played, and, for
     mazes, `rollouts.npz` and (unless `maps` is off) `values.npz`. Episode k of a goal starts the same for every policy.
     `task` (a task, its name, or `module:NAME`) takes the place of the one the policies were trained for.
-    For work in the background, `nice` is that of the processes and `cancelled` ends it.
     """
     _check(episodes, workers, base_seed)
-    subject = look_up(what, step, task)
+    return _evaluate(look_up(what, step, task), episodes, workers, base_seed, show, maps)
+
+
+def evaluate_in_background(
+    run: Run, task: Task, step: int, episodes: int, workers: int, cancelled: threading.Event
+) -> list[Row]:
+    """The same without anything to look at, in processes that leave the cores to others; `cancelled` ends it."""
+    subject = look_up(run, step, task)
+    return _evaluate(subject, episodes, workers, 0, show=False, maps=False, nice=NICENESS, cancelled=cancelled)
+
+
+def _evaluate(
+    subject: "Subject",
+    episodes: int,
+    workers: int | None,
+    base_seed: int,
+    show: bool,
+    maps: bool,
+    nice: int = 0,
+    cancelled: threading.Event | None = None,
+) -> list[Row]:
     run, task, headers = subject.run, subject.task, subject.headers
     maze = walked_maze(task) if run else None
     outcomes: list[list[Outcome]] = [[] for _ in headers]
@@ -120,7 +138,11 @@ def look_up(what: str | Path | Run, step: int | None, task: str | Task | None = 
         task = find_task(task)
     if "__main__" in plugins:
         raise RunError("the kind of this policy is defined in a script: worker processes need it in a module.")
-    return Subject(run, chosen, headers, tuple(filter(None, plugins)), task or _task_of(headers[0]))
+    task = task or _task_of(headers[0])
+    if isinstance(task.goals, tuple) and len(task.goals[0]) != headers[0]["goal_dim"]:
+        found, expected = len(task.goals[0]), headers[0]["goal_dim"]
+        raise ConfigError(f"the goals of {task.name} have {found} numbers, and the policy was trained on {expected}.")
+    return Subject(run, chosen, headers, tuple(filter(None, plugins)), task)
 
 
 def _load_plugins(run: Run | None) -> None:
@@ -147,8 +169,8 @@ def _task_of(header: dict[str, Any]) -> Task:
         return find_task(header["task"])
     except UnknownNameError as error:
         raise RunError(
-            f"this policy was trained for the task '{header['task']}', which is not known here: give the task itself, "
-            "or module:NAME."
+            f"this policy was trained for the task '{header['task']}', which is not known here: name it with "
+            "--task my_module:TASK (in Python, task=...)."
         ) from error
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from gtrl.envs.goals import GoalEpisodes
 from gtrl.envs.isolation import Isolated
-from gtrl.envs.make import make_environment
+from gtrl.envs.make import DEFAULT_EPISODE_LENGTH, make_environment
 from gtrl.errors import EpisodeError
 from gtrl.registry import load_plugins
 from gtrl.runs.policy import ROWS, Policy, load_policy
@@ -61,9 +61,6 @@ class Job:
     plugins: tuple[str, ...] = ()  # modules to import first: they define the kind of policy
 
 
-STEPS = 1000  # of an episode, as a guess, where the task does not say
-
-
 @lru_cache(maxsize=ROWS)
 def _environment(task: Task, slot: int) -> GoalEpisodes:
     """The environments of this process: made once each, when a job first needs so many."""
@@ -87,7 +84,7 @@ def _side_by_side(policy: Policy, job: Job) -> int:
         build = _timed(lambda: _environment(job.task, 1))
         arrays = [np.zeros(policy.header[f"{name}_dim"], np.float32) for name in ("observation", "goal")]
         act = min(_timed(lambda: policy(*arrays)) for _ in range(3))
-        best = round((job.share * (job.task.episode_length or STEPS) * act / build) ** 0.5)
+        best = round((job.share * (job.task.episode_length or DEFAULT_EPISODE_LENGTH) * act / build) ** 0.5)
         _decided[job.task, job.share] = min(ROWS, max(2, best))
     return _decided[job.task, job.share]
 

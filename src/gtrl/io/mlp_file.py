@@ -81,8 +81,9 @@ class MLP:
         return {name: np.asarray(array, np.float32) for name, array in arrays.items() if array is not None}, header
 
 
-def write(path: Path, arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> None:
+def write(path: str | Path, arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> None:
     """Write a file atomically."""
+    path = Path(path).expanduser()
     text = json.dumps({"format": FORMAT, **header})
     write_npz(path, {"header": np.array(text), **arrays}, compress=False)
 

@@ -16,10 +16,10 @@ import numpy as np
 from gtrl import console
 from gtrl.envs.goals import GoalEpisodes
 from gtrl.envs.isolation import Isolated
-from gtrl.envs.make import make_environment
+from gtrl.envs.make import DEFAULT_EPISODE_LENGTH, make_environment
 from gtrl.errors import RunError, VideoError
 from gtrl.evaluation.evaluate import RECORDED, look_up, walked_maze
-from gtrl.evaluation.rollout import STEPS, Episode, Job, Outcome, begin, load_plugins, named, roll_out
+from gtrl.evaluation.rollout import Episode, Job, Outcome, begin, load_plugins, named, roll_out
 from gtrl.io.npz import read_npz
 from gtrl.report.cameras import Views, find_gl, make_views, use
 from gtrl.report.figures import trajectories_picture
@@ -59,7 +59,7 @@ class Film:
 def film_episode(policy: Policy, job: Job, env: Filmed) -> Film:
     """Run a job's one episode as evaluation does, and look at it every few steps."""
     (episode,) = job.episodes
-    header, budget = policy.header, job.task.episode_length or STEPS
+    header, budget = policy.header, job.task.episode_length or DEFAULT_EPISODE_LENGTH
     title = f"{shown(header['algorithm'])} on {job.task.name}, seed {header['seed']} at step {header['step']:,}"
     every = math.ceil(budget / FRAMES)
     outcome, frames = None, []

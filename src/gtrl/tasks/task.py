@@ -15,24 +15,30 @@ class Task:
     """A task of your own. The nineteen of the paper are `OGBenchTask`s.
 
     All but the name is optional: without an environment a policy can be trained but not evaluated.
+
+    Attributes:
+        name: In commands and files.
+        environment: A factory that returns a Gymnasium environment, a Gymnasium id (`my_package:MyEnv-v0`), or
+            `module:factory`.
+        goals: The goals to evaluate: how many task ids there are (`reset(options={"task_id": k})`, k from 1), or the
+            goals themselves (`reset(options={"goal": g})`); None where the environment draws one at each reset.
+        goal: Which part of a dataset's row is the goal: columns of `observations`, a function of its arrays, or
+            `module:function`. By default the file's array `goals`, or the whole observation where it has none.
+        success: Whether a step's `info` reports success; by default info["success"], else info["is_success"].
+        episode_length: The most steps of an episode; by default the environment's own limit.
+        defaults: Fields in which a method's defaults differ here, such as gamma, for every method that has them.
+        observation_dim: The size that observations of a dataset must have, where it is known; so are the next two.
+        goal_dim: That of goals.
+        action_dim: That of actions.
     """
 
     name: str
-    # A factory that returns a Gymnasium environment, a Gymnasium id (`my_package:MyEnv-v0`), or `module:factory`.
     environment: str | Callable[[], Any] | None = None
-    # The goals to evaluate: how many task ids there are (`reset(options={"task_id": k})`, k from 1), or the goals
-    # themselves (`reset(options={"goal": g})`); None where the environment draws one from the seed at each reset.
     goals: int | Sequence[Sequence[float]] | None = None
-    # Which part of a dataset's row is the goal: columns of `observations`, a function of its arrays, or
-    # `module:function`. By default the file's array `goals`, or the whole observation where it has none.
     goal: Sequence[int] | Callable[[Mapping[str, Any]], Any] | str | None = None
-    # Whether a step's `info` reports success; by default info["success"], else info["is_success"].
     success: Callable[[Mapping[str, Any]], bool] | None = None
-    # The most steps of an episode; by default the environment's own limit.
     episode_length: int | None = None
-    # Fields in which a method's defaults differ here, such as gamma, for every method that has them.
     defaults: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    # The sizes a dataset must have, where they are known.
     observation_dim: int | None = None
     goal_dim: int | None = None
     action_dim: int | None = None

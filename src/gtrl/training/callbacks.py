@@ -12,19 +12,11 @@ from rich.progress import Progress
 from gtrl import console
 from gtrl.errors import ConfigError
 from gtrl.io.jsonl import JsonLines, read_rows
-from gtrl.registry import Registry
 from gtrl.training.session import Callback, Row, Session
 from gtrl.training.watch import doubts
 
 log = logging.getLogger(__name__)
 SHOWN_LOSSES = ("critic", "actor")  # beside the progress bar, where a method has them
-
-
-def _is_callback(thing: Any) -> bool:
-    return isinstance(thing, type) and issubclass(thing, Callback) and thing is not Callback
-
-
-CALLBACKS: Registry[type[Callback]] = Registry("callback", "gtrl.callbacks", _is_callback)
 
 
 class MetricsFile(Callback):

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 
-from gtrl.algorithms import ALGORITHMS, Algorithm, find_algorithm
+from gtrl.algorithms import ALGORITHMS, Algorithm, find_algorithm, make
 from gtrl.data.dataset import Spec
 from gtrl.errors import ConfigError
 from gtrl.fields import COUNT, COUNT_OR_ZERO, POSITIVE, check_fields, checked
@@ -97,7 +97,7 @@ def configure(
         made = dataclasses.replace(algorithm, **own)
         _warn_of_other_defaults(made, task, own)
     else:
-        made = kind(**((kind.defaults(task) if task else {}) | own))
+        made = make(kind, task, **own)
     if getattr(made, "distill", True) is False and spec.goal_dim != spec.observation_dim:
         raise ConfigError("distill is off, but the goals of this data are not whole states.")
     return made, dataclasses.replace(training or Training(), **rest)

@@ -16,6 +16,7 @@ from gtrl.algorithms.base import Algorithm
 from gtrl.data.dataset import Data, Spec
 from gtrl.data.shards import Rotation
 from gtrl.errors import Interrupted
+from gtrl.registry import Registry
 from gtrl.runs.checkpoints import Writer
 from gtrl.runs.policy import save_policy
 from gtrl.runs.run import Run
@@ -57,6 +58,13 @@ class Callback:
 
     def on_end(self, error: BaseException | None) -> None:
         """The last call: after training, or after it was stopped, or when it failed with `error`."""
+
+
+def _is_callback(thing: Any) -> bool:
+    return isinstance(thing, type) and issubclass(thing, Callback) and thing is not Callback
+
+
+CALLBACKS: Registry[type[Callback]] = Registry("callback", "gtrl.callbacks", _is_callback)
 
 
 @dataclasses.dataclass
@@ -178,7 +186,7 @@ class Session:
 
     def _on_checkpoint(self, step: int, states: State) -> bool:
         """Begin to save the states; whether training ends here."""
-        planned = step in self.training.checkpoint_steps
+        planned = step in self.training.checkpoint_steps or self.stop_requested
         if planned:
             self._save_policies(step, states)
         self.writer.save(step, states, then=lambda: self.written.put((step, planned)))

@@ -71,6 +71,7 @@ def train(
     data = as_data(data, task)
     algorithm, training = configure(algorithm, training, data.task, data.train.spec, fields)
     seeds = _checked_seeds(seeds)
+    everyone = _with_defaults(callbacks, show)
     if resume and out is None:
         raise ConfigError("say which run to resume: --resume needs --out.")
     signals = Stop() if handle_signals else contextlib.nullcontext()
@@ -79,7 +80,6 @@ def train(
         fresh = partial(loop.init, algorithm, training.update, data.train.spec, loop.seed_keys(seeds), data.train)
         new = not run.exists
         start, states, was_logged = resuming.begin(run, config, fresh, resume, accept_changes)
-        everyone = _with_defaults(callbacks, show)
         session = Session(run, algorithm, training, data.task, data.train.spec, seeds, everyone, start)
         session.began, session.was_logged, session.signals = began, was_logged, stop
         rotation = Rotation(data, training.shard_steps)
@@ -100,9 +100,13 @@ def _checked_seeds(seeds: int | Sequence[int]) -> list[int]:
 
 
 def _with_defaults(callbacks: Sequence[Callback], show: bool) -> list[Callback]:
-    """Those given, and ours that are not among them."""
+    """Ours that are not among those given, which come after them."""
+    given: list[Any] = list(callbacks) if isinstance(callbacks, Sequence) else [callbacks]
+    for callback in given:
+        if not isinstance(callback, Callback):
+            raise ConfigError(f"callbacks has {callback!r:.60}, which is not an object of a subclass of gtrl.Callback.")
     ours = (MetricsFile, Timing, TensorBoard, *((ProgressBar,) if show else ()))
-    return [*callbacks, *(kind() for kind in ours if not any(isinstance(given, kind) for given in callbacks))]
+    return [*(kind() for kind in ours if not any(isinstance(each, kind) for each in given)), *given]
 
 
 # --- the run directory ---
