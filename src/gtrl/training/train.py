@@ -92,10 +92,10 @@ def train(
 
 def _checked_seeds(seeds: int | Sequence[int]) -> list[int]:
     given: Any = np.asarray(seeds).ravel()
-    found = given.tolist()
+    found: list[int] = given.tolist()
     whole = given.dtype.kind in "iu"
     if not whole or len(set(found)) < len(found) or min(found) < 0 or max(found) >= 2**32:
-        raise ConfigError(f"seeds are {seeds!r} and must be different numbers from 0 to 2^32 - 1, at least one.")
+        raise ConfigError(f"seeds are {found} and must be different numbers from 0 to 2^32 - 1, at least one.")
     return found
 
 
