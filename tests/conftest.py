@@ -24,13 +24,20 @@ os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusi
 # The files that take longest go first, so that no worker is left alone with one at the end.
 LONGEST = (
     "survival",
+    "speed",
     "learned_fixed_points",
     "known_answers",
     "methods",
+    "library",
     "training",
     "theory_summary",
+    "manipulation",
+    "own_everything",
     "interruption",
+    "video",
+    "evaluation",
     "demo",
+    "cli",
 )
 
 
