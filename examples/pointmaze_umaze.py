@@ -4,8 +4,8 @@
     python examples/pointmaze_umaze.py
 
 A ball is pushed about a U-shaped maze by a noisy controller that wanders from cell to cell; GTRL learns from the log to
-reach any place, and is evaluated with the goals that the environment draws at each reset. Takes about a minute on two
-cores.
+reach any place, and is evaluated with the goals that the environment draws at each reset. Takes about half a minute on
+two cores.
 """
 
 import argparse
