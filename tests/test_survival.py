@@ -771,7 +771,7 @@ def test_an_evaluation_ends_with_its_run(whole: Run, tmp_path: Path, monkeypatch
 
 def test_killed_at_random_moments() -> None:
     """Twice each; benchmarks/faults.py does it more often, and has all other faults."""
-    flags = ["--kinds", "kill", "terminate", "--faults", "4", "--steps", "4000", "--life", "1.5", "--episodes", "0"]
+    flags = ["--kinds", "kill", "terminate", "--faults", "4", "--steps", "2500", "--life", "1.5", "--episodes", "0"]
     done = subprocess.run([sys.executable, "benchmarks/faults.py", *flags], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "every run ended as the undisturbed one" in " ".join(done.stdout.split())
