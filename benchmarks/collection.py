@@ -19,10 +19,10 @@ import numpy as np
 from gtrl import console
 from gtrl.data.collect.files import collect
 from gtrl.data.collect.manipulation import PlayCollector
-from gtrl.data.collect.maze import POINT_NOISE, pick, plan_of
+from gtrl.data.collect.maze import POINT_NOISE, maze_of_env, random_cell
 from gtrl.envs.make import make_environment
 from gtrl.tasks import ogbench_task
-from gtrl.workers import default_workers, spread
+from gtrl.workers import default_workers, map_unordered
 
 MAZE = "pointmaze-teleport-navigate"
 MANIPULATION = ("cube-single-play", "cube-double-play", "scene-play", "puzzle-3x3-play", "puzzle-4x4-play")
@@ -34,14 +34,14 @@ def plain_episodes(job: tuple[int, int]) -> tuple[int, float]:
     task = ogbench_task(MAZE)
     env = make_environment(task)
     maze = env.unwrapped
-    cells, vertices = plan_of(maze).cells, plan_of(maze).vertices
+    cells, vertices = maze_of_env(maze).cells, maze_of_env(maze).vertices
     choices = np.random.default_rng(seed)
     np.random.seed(seed)
     env.reset(options={"task_id": 1})
     columns: dict[str, list] = {key: [] for key in ("observations", "actions", "terminals", "qpos", "qvel")}
     began = time.perf_counter()
     for _ in range(episodes):
-        cells_of_episode = {"init_ij": pick(choices, cells), "goal_ij": pick(choices, vertices)}
+        cells_of_episode = {"init_ij": random_cell(choices, cells), "goal_ij": random_cell(choices, vertices)}
         observation, _ = env.reset(options={"task_info": cells_of_episode})
         for row in range(task.trajectory_length + 1):
             subgoal, _ = maze.get_oracle_subgoal(maze.get_xy(), maze.cur_goal_xy)
@@ -56,14 +56,14 @@ def plain_episodes(job: tuple[int, int]) -> tuple[int, float]:
             columns["qvel"].append(info["prev_qvel"])
             observation = following
             if info["success"]:
-                maze.set_goal(goal_xy=maze.add_noise(maze.ij_to_xy(pick(choices, vertices))))
+                maze.set_goal(goal_xy=maze.add_noise(maze.ij_to_xy(random_cell(choices, vertices))))
     return episodes * (task.trajectory_length + 1), time.perf_counter() - began
 
 
 def plain_rate(workers: int, episodes: int) -> float:
     """Steps per second of plain loops, one on each core; start-up and saving not counted, in their favour."""
     jobs = [(worker, episodes) for worker in range(workers)]
-    return sum(steps / seconds for _, (steps, seconds) in spread(plain_episodes, jobs, workers))
+    return sum(steps / seconds for _, (steps, seconds) in map_unordered(plain_episodes, jobs, workers))
 
 
 def our_rate(workers: int, episodes: int | None) -> float:
@@ -121,7 +121,7 @@ def manipulation(length: int, rounds: int) -> None:
             collecting = time.perf_counter() - began
             began = time.perf_counter()
             collector.env.reset(seed, {})
-            with collector.env.own_randomness():
+            with collector.env.own_random_state():
                 for action in actions:
                     collector.simulator.step(action)
             stepping = time.perf_counter() - began

@@ -64,10 +64,10 @@ optimized_file = pytest.fixture(_optimized, scope="module")
 @pytest.fixture(scope="module", autouse=True)
 def _forget_plugins():
     """Methods and tasks that one file registers are not known to the next."""
-    before = [(registry, dict(registry.things), dict(registry.modules)) for registry in registries]
+    before = [(registry, dict(registry.entries), dict(registry.modules)) for registry in registries]
     yield
     for registry, things, modules in before:
-        registry.things, registry.modules = things, modules
+        registry.entries, registry.modules = things, modules
 
 
 @pytest.fixture(scope="module", autouse=True)

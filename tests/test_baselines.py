@@ -465,7 +465,7 @@ def test_linear_flow(xp, steps):
     C, A, c, b, x, z = (rng.normal(size=shape).astype(np.float32).astype(np.float64) for shape in shapes)
     given, start = (xp.asarray(array, np.float32) for array in (z, x))
     layers = jax.tree.map(xp.asarray, linear(C, A, c, b))
-    result = mlp.flow(partial(mlp.forward, layers, xp=xp), given, start, steps, xp)
+    result = mlp.integrate_flow(partial(mlp.forward, layers, xp=xp), given, start, steps, xp)
     expected = euler(lambda x, t: x @ A + z @ C + c * t + b, x, steps)
     np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
 
@@ -475,12 +475,13 @@ def test_known_flows():
     straight = linear(np.zeros((3, 2)), [0.5, -0.25])
     for steps in (1, 4, 32):
         np.testing.assert_array_equal(
-            mlp.flow(partial(mlp.forward, straight, xp=np), nothing, x, steps, np), [[1.5, -2.25], [1.0, 3.75]]
+            mlp.integrate_flow(partial(mlp.forward, straight, xp=np), nothing, x, steps, np),
+            [[1.5, -2.25], [1.0, 3.75]],
         )
     # Velocity -x tends to exp(-1) x from below: (1 - 1/N)^N falls short by exp(-1) / (2 N), to first order.
     decay = linear(-np.eye(2), np.zeros((1, 2)), np.zeros(2))
     for steps in (16, 64, 256):
-        short = np.exp(-1) - mlp.flow(partial(mlp.forward, decay, xp=np), nothing, x, steps, np) / x
+        short = np.exp(-1) - mlp.integrate_flow(partial(mlp.forward, decay, xp=np), nothing, x, steps, np) / x
         np.testing.assert_allclose(short * 2 * steps * math.e, 1, atol=1 / steps + 1e-3)
 
 

@@ -458,7 +458,7 @@ def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path not in ("", str(tmp_path))])
     for registry in (ALGORITHMS, REGISTERED):
-        monkeypatch.setattr(registry, "things", dict(registry.things))
+        monkeypatch.setattr(registry, "entries", dict(registry.entries))
         monkeypatch.setattr(registry, "modules", dict(registry.modules))
     yield "own_module"
     sys.modules.pop("own_module", None)
@@ -750,7 +750,7 @@ def test_an_ascii_locale(command: str) -> None:
 def test_what_cannot_be_encoded_is_replaced() -> None:
     program = (
         "import sys, logging, gtrl.cli as cli\n"
-        "def work():\n    print('\\u03b3'); cli.console.say('\\u03ba'); logging.getLogger('gtrl').warning('\\u03bb')\n"
+        "def work():\n    print('\\u03b3'); cli.console.echo('\\u03ba'); logging.getLogger('gtrl').warning('\\u03bb')\n"
         "cli.COMMANDS['tasks'] = work\nsys.exit(cli.main(['tasks']))\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, env=os.environ | ASCII)

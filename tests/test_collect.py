@@ -45,7 +45,7 @@ def distances_of(maze: Any) -> np.ndarray:
 
 
 def plan_of(env: Any) -> Maze:
-    maze = Maze.of(env)
+    maze = Maze.from_env(env)
     assert maze is not None
     return maze
 
@@ -96,8 +96,8 @@ class Watched(MazeCollector):
         return self.episode(np.random.SeedSequence(seed)), self.seen
 
     def direction(self, goal: tuple[int, int]) -> np.ndarray:
-        xy = self.maze.get_xy()
-        subgoal, _ = self.maze.get_oracle_subgoal(xy, self.maze.ij_to_xy(goal))
+        xy = self.simulator.get_xy()
+        subgoal, _ = self.simulator.get_oracle_subgoal(xy, self.simulator.ij_to_xy(goal))
         found = super().direction(goal)
         self.seen.append((xy, goal, found, subgoal - xy))
         return found
@@ -105,10 +105,10 @@ class Watched(MazeCollector):
 
 def test_stitch_walks_four_cells_and_stays() -> None:
     walker = Watched(ogbench_task("pointmaze-medium-stitch"))
-    between, cells = distances_of(walker.maze), cells_of(walker.maze)
+    between, cells = distances_of(walker.simulator), cells_of(walker.simulator)
     for seed in range(5):
         episode, seen = walker.watch(seed)
-        start, end = (cells.index(walker.maze.xy_to_ij(episode["qpos"][row])) for row in (0, -1))
+        start, end = (cells.index(walker.simulator.xy_to_ij(episode["qpos"][row])) for row in (0, -1))
         assert between[start, end] == 4
         assert {goal for _, goal, _, _ in seen} == {cells[end]}
 
@@ -124,9 +124,9 @@ def test_navigate_draws_a_new_vertex_on_arrival() -> None:
             if following != goal:
                 arrivals += 1
                 # Success is within 1 of the goal, which lies within 1 of its cell's centre along each axis.
-                assert np.linalg.norm(xy - walker.maze.ij_to_xy(goal)) <= 1 + 2**0.5
+                assert np.linalg.norm(xy - walker.simulator.ij_to_xy(goal)) <= 1 + 2**0.5
     assert arrivals > 10
-    assert goals <= set(walker.map.vertices)
+    assert goals <= set(walker.maze.vertices)
     assert len(goals) > 5
 
 
@@ -193,7 +193,7 @@ def test_row_after_a_teleport_shows_the_entrance_and_the_exit() -> None:
     actual = np.concatenate([episode["qpos"] for episode in episodes])
     moved = np.flatnonzero((observed != actual).any(1))
     assert len(moved) > 10
-    ports = walker.maze._teleport_info
+    ports = walker.simulator._teleport_info
     entrances, exits = (np.array(ports[f"teleport_{key}_xys"], np.float32) for key in ("in", "out"))
     to_entrances = np.linalg.norm(observed[moved, None] - entrances, axis=-1)
     assert (to_entrances.min(1) <= 1.5 + 1e-5).all()
@@ -229,7 +229,7 @@ def test_episodes_do_not_depend_on_how_many_are_collected(mini_file: Path, tmp_p
 
 @pytest.mark.parametrize(("episodes", "expected"), [(1000, 100), (5000, 500), (25, 2), (12, 1), (10, 1), (1, 1)])
 def test_a_tenth_for_validation(episodes: int, expected: int) -> None:
-    assert Plan(ogbench_task(MINI), Path("a.npz"), episodes).held_out == expected
+    assert Plan(ogbench_task(MINI), Path("a.npz"), episodes).validation_episodes == expected
 
 
 def test_progress_counts_every_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -161,7 +161,7 @@ OWN = Task("own", goal=[1], observation_dim=2, goal_dim=1, action_dim=2)
 
 
 def test_a_task_by_reference(write_file: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(REGISTERED, "things", dict(REGISTERED.things))
+    monkeypatch.setattr(REGISTERED, "entries", dict(REGISTERED.entries))
     monkeypatch.setattr(REGISTERED, "modules", {})
     data = load_dataset(write_file(), f"{__name__}:OWN")
     assert data.task is OWN

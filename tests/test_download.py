@@ -180,8 +180,8 @@ def site(monkeypatch: Patch) -> Iterator[Site]:
     """OGBench's own host, as far as the code knows."""
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.delenv("GTRL_MIRROR", raising=False)
-    monkeypatch.setattr(module, "PAUSE", 0)
-    monkeypatch.setattr(module, "BLOCK", BLOCK)
+    monkeypatch.setattr(module, "FIRST_RETRY_SECONDS", 0)
+    monkeypatch.setattr(module, "BLOCK_BYTES", BLOCK)
     with serving() as site:
         monkeypatch.setattr(ogbench.utils, "DATASET_URL", site.address)
         yield site
@@ -198,11 +198,11 @@ def jobs(monkeypatch: Patch) -> list[Any]:
     """Collects in this process, for a pool takes long to start; the parts that were collected."""
     done: list[Any] = []
 
-    def spread(function: Callable[[Any], int], jobs: list[Any], _: int | None) -> Iterator[tuple[int, int]]:
+    def map_unordered(function: Callable[[Any], int], jobs: list[Any], _: int | None) -> Iterator[tuple[int, int]]:
         done.extend(jobs)
         return enumerate(map(function, jobs))
 
-    monkeypatch.setattr(collecting, "spread", spread)
+    monkeypatch.setattr(collecting, "map_unordered", map_unordered)
     return done
 
 
@@ -316,7 +316,7 @@ def test_a_mixture_of_two_versions_is_thrown_away(site: Site, tmp_path: Path) ->
 def test_giving_up_keeps_what_came(site: Site, tmp_path: Path, monkeypatch: Patch) -> None:
     pauses: list[float] = []
     monkeypatch.setattr(module, "time", SimpleNamespace(sleep=pauses.append))
-    monkeypatch.setattr(module, "PAUSE", 3)
+    monkeypatch.setattr(module, "FIRST_RETRY_SECONDS", 3)
     site.train = itertools.repeat(dropped(HALF))
     fail(tmp_path, rf"^{site.host} broke off {NAME} after 0\.1 MB .*; the same command goes on from there$")
     assert pauses == [3, 6, 12, 24]
@@ -348,7 +348,7 @@ def test_stopped_when_a_new_version_begins(site: Site, tmp_path: Path, monkeypat
 def download_alone(address: str, folder: Path) -> None:
     """For a process of its own."""
     ogbench.utils.DATASET_URL = address
-    module.BLOCK = BLOCK
+    module.BLOCK_BYTES = BLOCK
     fetch(folder)
 
 
@@ -414,7 +414,7 @@ FAILURES: dict[str, tuple[Answer, str]] = {
 
 @pytest.mark.parametrize(("answer", "said"), FAILURES.values(), ids=FAILURES)
 def test_a_failure_leaves_nothing(answer: Answer, said: str, site: Site, tmp_path: Path, monkeypatch: Patch) -> None:
-    monkeypatch.setattr(module, "TIMEOUT", 0.2 if answer is Answering.stall else 20)
+    monkeypatch.setattr(module, "TIMEOUT_SECONDS", 0.2 if answer is Answering.stall else 20)
     site.usual = answer
     fail(tmp_path, f"^{site.host} .*{said}")
     assert contents(tmp_path) == {}
@@ -443,11 +443,11 @@ def test_the_validation_file_waits_for_its_training_file(answer: Answer, said: s
 
 
 def test_a_transfer_that_stalls(site: Site, tmp_path: Path, monkeypatch: Patch) -> None:
-    monkeypatch.setattr(module, "TIMEOUT", 0.2)
+    monkeypatch.setattr(module, "TIMEOUT_SECONDS", 0.2)
     site.train = itertools.repeat(partial(Answering.stall, upto=HALF))
     fail(tmp_path, rf"broke off {NAME} after 0\.1 MB \(nothing came for 0\.2 s\)")
     assert_to_go_on_with(tmp_path, NAME, VALIDATION)
-    assert site.starts() == [0, *[HALF] * (module.ATTEMPTS - 1)]
+    assert site.starts() == [0, *[HALF] * (module.MAX_STALLED_ATTEMPTS - 1)]
 
 
 def test_another_piece_than_asked_for(site: Site, tmp_path: Path) -> None:
@@ -661,7 +661,7 @@ def test_an_interrupted_collection_is_continued(
 
 
 def test_the_command(site: Site, jobs: list[Any], tmp_path: Path, capsys: Printed, monkeypatch: Patch) -> None:
-    monkeypatch.setitem(tasks.REGISTERED.things, TASK.name, TASK)
+    monkeypatch.setitem(tasks.REGISTERED.entries, TASK.name, TASK)
     assert cli.main(["data", "get", TASK.name, "--folder", str(tmp_path)]) == 0
     assert capsys.readouterr().out == f"downloaded {tmp_path / NAME} from {site.address}\n"
     assert_whole(tmp_path)

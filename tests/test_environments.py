@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gtrl.envs.goals import GoalEpisodes
-from gtrl.envs.isolation import Isolated
+from gtrl.envs.isolation import IsolatedEnv
 from gtrl.envs.make import make_environment
 from gtrl.envs.maze import maze_of
 from gtrl.errors import ConfigError, EpisodeError, RunError
@@ -327,7 +327,7 @@ def test_a_goal_env_depends_on_its_seed_alone() -> None:
         observation, goal = env.reset(np.random.SeedSequence(seed), 1)
         return [goal, observation, *(env.step(action).observation for action in actions)]
 
-    one, other = (GoalEpisodes(task, Isolated(make_environment(task))) for _ in range(2))
+    one, other = (GoalEpisodes(task, IsolatedEnv(make_environment(task))) for _ in range(2))
     first, second = play(one, 1), play(other, 2)
     for env, seed, expected in ((other, 1, first), (one, 2, second), (one, 1, first)):
         np.testing.assert_array_equal(np.concatenate(play(env, seed)), np.concatenate(expected))
@@ -356,7 +356,7 @@ class Own(Line):
 
 def test_a_property_that_keeps_its_action_space_is_left_alone() -> None:
     env = Own()
-    isolated = Isolated(env)
+    isolated = IsolatedEnv(env)
     assert type(env) is Own
     draws = []
     for seed in (1, 1, 2):

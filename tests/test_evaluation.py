@@ -19,7 +19,7 @@ from scipy.sparse.csgraph import shortest_path
 from gtrl import cli, console, registry
 from gtrl.algorithms import Algorithm, make
 from gtrl.data.dataset import Spec, load_dataset
-from gtrl.envs.isolation import Isolated
+from gtrl.envs.isolation import IsolatedEnv
 from gtrl.envs.make import make_environment
 from gtrl.envs.maze import Grid, Maze
 from gtrl.errors import ConfigError, RunError
@@ -38,7 +38,7 @@ from gtrl.training import loop
 from gtrl.training.config import Training
 from gtrl.training.session import Session
 from gtrl.training.train import train
-from gtrl.workers import spread
+from gtrl.workers import map_unordered
 
 MINI = "pointmaze-mini-navigate"
 GAUSSIAN = {"kind": "gaussian"}
@@ -264,9 +264,9 @@ class TableActor:
 def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     (tmp_path / "table_plugin.py").write_text(PLUGIN)
     monkeypatch.syspath_prepend(tmp_path)
-    before = dict(POLICIES.things)
+    before = dict(POLICIES.entries)
     yield "table_plugin"
-    POLICIES.things = before
+    POLICIES.entries = before
     sys.modules.pop("table_plugin", None)
 
 
@@ -445,7 +445,7 @@ def test_a_gaussian_policy_takes_no_notice_of_noise() -> None:
 # --- environments that share a process ---
 
 
-def play(env: Isolated, seed: int, goal: int, actions: np.ndarray) -> Iterator[np.ndarray]:
+def play(env: IsolatedEnv, seed: int, goal: int, actions: np.ndarray) -> Iterator[np.ndarray]:
     """Everything an episode shows, step by step: observation, then goal or simulator state."""
     observation, info = env.reset(np.random.SeedSequence(seed), {"task_id": goal})
     yield np.concatenate([observation, info["goal"]])
@@ -456,7 +456,7 @@ def play(env: Isolated, seed: int, goal: int, actions: np.ndarray) -> Iterator[n
 
 def check_isolation(name: str, goal: int, actions: np.ndarray) -> list[list[np.ndarray]]:
     """Two environments interleaved, each alone, and each in the other's place; the caller's generator untouched."""
-    first, second = (Isolated(make_environment(ogbench_task(name))) for _ in range(2))
+    first, second = (IsolatedEnv(make_environment(ogbench_task(name))) for _ in range(2))
     np.random.seed(5)
     caller = []
     mixed: list[list[np.ndarray]] = [[], []]
@@ -483,7 +483,7 @@ def test_teleport_mazes_do_not_disturb_each_other() -> None:
         rows = np.array(episode)[1:]
         assert np.linalg.norm(rows[:, :2] - rows[:, 2:], axis=-1).max() > 4  # it was teleported
     # The exit is luck, and the luck is the seed's.
-    env, exits = Isolated(make_environment(ogbench_task(name))), set()
+    env, exits = IsolatedEnv(make_environment(ogbench_task(name))), set()
     for seed in range(10):
         exits.add(tuple(list(play(env, seed, 3, into_the_teleporter(0)))[-1].round().tolist()))
     assert len(exits) > 1
@@ -499,7 +499,7 @@ def test_manipulation_environments_do_not_disturb_each_other() -> None:
 @pytest.mark.filterwarnings("ignore:.*precision lowered by casting", "ignore:.*DISPLAY environment variable")
 def test_random_actions_within_a_reset_follow_the_seed() -> None:
     """To settle the goal's scene a reset takes a few steps of `action_space.sample()`; they move the goal by a bit."""
-    env, taken = Isolated(make_environment(ogbench_task("scene-play"))), []
+    env, taken = IsolatedEnv(make_environment(ogbench_task("scene-play"))), []
     scene = env.env.unwrapped
     step = scene.step
 
@@ -516,7 +516,7 @@ def test_random_actions_within_a_reset_follow_the_seed() -> None:
 
 
 def test_an_environment_that_fails_gives_the_generator_back() -> None:
-    env = Isolated(make_environment(ogbench_task(MINI)))
+    env = IsolatedEnv(make_environment(ogbench_task(MINI)))
     env.reset(np.random.SeedSequence(0), {"task_id": 1})
     np.random.seed(5)
     with pytest.raises(ValueError, match="broadcast"):
@@ -678,9 +678,9 @@ def test_workers_are_single_threaded_and_free_of_jax() -> None:
     names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
     asked = [f"__import__('os').environ[{name!r}]" for name in names]
     asked.append("__import__('gtrl.evaluation.rollout') and 'jax' in __import__('sys').modules")
-    assert dict(spread(eval, asked, workers=1)) == {0: "1", 1: "1", 2: "1", 3: False}
+    assert dict(map_unordered(eval, asked, workers=1)) == {0: "1", 1: "1", 2: "1", 3: False}
     with pytest.raises(ZeroDivisionError):
-        list(spread(eval, ["1 / 0"], workers=1))
+        list(map_unordered(eval, ["1 / 0"], workers=1))
 
 
 # --- evaluating a run ---

@@ -193,7 +193,7 @@ def watch(collector: Any) -> list[Call]:
 
     def keeping(role: str, expert: Any) -> Callable[..., np.ndarray]:
         def answer(*inputs: np.ndarray) -> np.ndarray:
-            calls.append(Call(role, np.concatenate(inputs), np.array(collector.maze.cur_goal_xy)))
+            calls.append(Call(role, np.concatenate(inputs), np.array(collector.simulator.cur_goal_xy)))
             return expert(*inputs)
 
         return answer
@@ -239,7 +239,9 @@ def test_the_expert_is_told_the_way_and_its_action_gets_noise(name: str, tmp_pat
     assert episode["observations"].shape == (301, task.observation_dim)
     assert episode["actions"].shape == (301, task.action_dim)
     np.testing.assert_array_equal(np.flatnonzero(episode["terminals"]), [300])
-    ways = [way_to(walker.maze, *pair) for pair in zip(episode["qpos"][:, :2], (c.goal for c in calls), strict=True)]
+    ways = [
+        way_to(walker.simulator, *pair) for pair in zip(episode["qpos"][:, :2], (c.goal for c in calls), strict=True)
+    ]
     inputs = np.concatenate([episode["observations"][:, 2:], ways], 1)
     np.testing.assert_allclose([call.inputs for call in calls], inputs, atol=1e-4)
     answers = np.array([by_hand(arrays, row) for row in inputs])
@@ -279,8 +281,8 @@ def placed(collector: SoccerCollector, agent: tuple[float, float], ball: tuple[f
 
     def and_move(seed: np.random.SeedSequence, options: dict[str, Any]) -> tuple[np.ndarray, dict[str, Any]]:
         _, info = reset(seed, options)
-        collector.maze.set_agent_ball_xy(agent, ball)
-        return collector.maze.get_ob(), info
+        collector.simulator.set_agent_ball_xy(agent, ball)
+        return collector.simulator.get_ob(), info
 
     collector.env.reset = and_move  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -309,7 +311,7 @@ def test_navigate_walks_to_the_ball_and_dribbles_when_near(start: float, apart: 
     far = np.linalg.norm(episode["qpos"][:, :2] - episode["qpos"][:, 15:17], axis=1) > 2
     assert [call.role for call in calls] == ["walk" if row else "dribble" for row in far]
     assert 0 < far.mean() < 1 if apart == 2 else far.all() == (apart > 2)
-    check_inputs(collector.maze, calls, episode, to_goal=False)
+    check_inputs(collector.simulator, calls, episode, to_goal=False)
     assert np.abs(episode["actions"]).max() < 1
     check_noise(episode["actions"])
 
@@ -318,7 +320,7 @@ def test_the_dribbler_is_told_of_a_goal_at_most_ten_away(lazy: Experts) -> None:
     collector, calls = soccer(SOCCER[0], 2, lazy)
     placed(collector, (0, 0), (1, 0))
     episodes = [collector.episode(seed_of(seed)) for seed in range(12)]
-    check_inputs(collector.maze, calls, joined(episodes), to_goal=False)
+    check_inputs(collector.simulator, calls, joined(episodes), to_goal=False)
     told = [np.linalg.norm(call.inputs[-2:]) for call in calls]
     assert {call.role for call in calls} == {"dribble"}
     assert max(told) == pytest.approx(10, abs=1e-4)
@@ -332,7 +334,7 @@ def test_starts_are_distinct_cells(name: str, lazy: Experts) -> None:
     for seed in range(30):
         calls.clear()
         qpos = collector.episode(seed_of(seed))["qpos"][0]
-        agent, ball, goal = (collector.maze.xy_to_ij(xy) for xy in (qpos[:2], qpos[15:17], calls[0].goal))
+        agent, ball, goal = (collector.simulator.xy_to_ij(xy) for xy in (qpos[:2], qpos[15:17], calls[0].goal))
         roles.append(calls[0].role)
         assert goal not in (agent, ball)
         assert (ball == agent) == (roles[-1] == "dribble")  # in navigate a walk comes first
@@ -341,11 +343,11 @@ def test_starts_are_distinct_cells(name: str, lazy: Experts) -> None:
 
 def test_stitch_either_walks_or_dribbles_to_its_goal(lazy: Experts, monkeypatch: pytest.MonkeyPatch) -> None:
     collector, calls = soccer(SOCCER[1], 60, lazy)
-    monkeypatch.setattr(collector.maze, "compute_success", lambda: True)  # which changes nothing
+    monkeypatch.setattr(collector.simulator, "compute_success", lambda: True)  # which changes nothing
     seen = set()
     for seed in range(6):
         calls.clear()
-        check_inputs(collector.maze, calls, collector.episode(seed_of(seed)), to_goal=True)
+        check_inputs(collector.simulator, calls, collector.episode(seed_of(seed)), to_goal=True)
         seen.add(frozenset(call.role for call in calls))
         assert len({tuple(call.goal) for call in calls}) == 1
     assert seen == {frozenset({"walk"}), frozenset({"dribble"})}
@@ -353,11 +355,11 @@ def test_stitch_either_walks_or_dribbles_to_its_goal(lazy: Experts, monkeypatch:
 
 def test_navigate_goals_are_all_free_cells(lazy: Experts, monkeypatch: pytest.MonkeyPatch) -> None:
     collector, calls = soccer(SOCCER[0], 400, lazy)
-    monkeypatch.setattr(collector.maze, "compute_success", lambda: True)  # a new goal for each step
+    monkeypatch.setattr(collector.simulator, "compute_success", lambda: True)  # a new goal for each step
     collector.episode(seed_of(0))
-    cells = [collector.maze.xy_to_ij(call.goal) for call in calls]
-    assert set(cells) == {(int(i), int(j)) for i, j in np.argwhere(collector.maze.maze_map == 0)}
-    off = [call.goal - collector.maze.ij_to_xy(cell) for call, cell in zip(calls, cells, strict=True)]
+    cells = [collector.simulator.xy_to_ij(call.goal) for call in calls]
+    assert set(cells) == {(int(i), int(j)) for i, j in np.argwhere(collector.simulator.maze_map == 0)}
+    off = [call.goal - collector.simulator.ij_to_xy(cell) for call, cell in zip(calls, cells, strict=True)]
     assert 0.9 < np.abs(off).max() <= 1
 
 
@@ -380,7 +382,7 @@ def test_walks_somewhere_else_after_150_steps_on_the_spot(lazy: Experts) -> None
     first, second = (np.array(collector.targets[rows]) for rows in (slice(150, 299), slice(300, None)))
     for places in (first, second):
         assert (places == places[0]).all()
-        assert collector.maze.maze_map[collector.maze.xy_to_ij(places[0])] == 0
+        assert collector.simulator.maze_map[collector.simulator.xy_to_ij(places[0])] == 0
     assert (first[0] != second[0]).any()
 
 
@@ -438,7 +440,7 @@ def test_same_bytes_in_other_processes(busy: Experts, tmp_path: Path, monkeypatc
 
     task = shortened(SOCCER[1], 20)
     elsewhere = both(2)
-    monkeypatch.setattr(files, "spread", lambda function, jobs, _: enumerate(map(function, jobs)))
+    monkeypatch.setattr(files, "map_unordered", lambda function, jobs, _: enumerate(map(function, jobs)))
     assert both(1) == elsewhere
 
 
@@ -454,10 +456,10 @@ def test_going_on_needs_the_same_experts(
         return collect(task, tmp_path / name, episodes=3, workers=1, experts=experts, show=False)
 
     task = shortened(SOCCER[0], 10)
-    monkeypatch.setattr(files, "spread", stopped)
+    monkeypatch.setattr(files, "map_unordered", stopped)
     with pytest.raises(KeyboardInterrupt):
         run("a.npz", busy)
-    monkeypatch.setattr(files, "spread", lambda function, jobs, _: enumerate(map(function, jobs)))
+    monkeypatch.setattr(files, "map_unordered", lambda function, jobs, _: enumerate(map(function, jobs)))
     with pytest.raises(DataError, match=r"holds an interrupted collection with experts .*; go on with that") as caught:
         run("a.npz", busy._replace(**{role: getattr(lazy, role)}))
     assert is_one_sentence(str(caught.value)), caught.value

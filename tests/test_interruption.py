@@ -19,7 +19,7 @@ from gtrl.data.collect import files, plan
 from gtrl.data.collect.files import collect
 from gtrl.errors import DataError
 from gtrl.io import npz
-from gtrl.workers import spread
+from gtrl.workers import map_unordered
 
 MINI = "pointmaze-mini-navigate"
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(files.__file__).parents[3])}
@@ -379,10 +379,10 @@ def test_a_worker_that_fails_is_heard_of_and_leaves_the_finished_parts(
                 fail()
             return function(job)
 
-        return spread(work, jobs, workers)
+        return map_unordered(work, jobs, workers)
 
     with monkeypatch.context() as patch:
-        patch.setattr(files, "spread", failing)
+        patch.setattr(files, "map_unordered", failing)
         with pytest.raises(Exception, match=said):
             collect(MINI, tmp_path / "a.npz", **GO_ON)
     kept = parts_of(tmp_path)

@@ -16,7 +16,7 @@ from gtrl.data.collect import files, manipulation
 from gtrl.data.collect.episode import Arrays
 from gtrl.data.collect.manipulation import PlayCollector, out_of_sight
 from gtrl.data.task_goals import task_goals
-from gtrl.envs.isolation import Isolated, quietly
+from gtrl.envs.isolation import IsolatedEnv, ignore_warnings
 from gtrl.envs.make import make_environment
 from gtrl.tasks import OGBenchTask, ogbench_task
 from gtrl.tasks.ogbench import OGBENCH
@@ -142,7 +142,7 @@ def test_actions_lead_from_row_to_row(name: str, watched: Seen) -> None:
     actions, following = (np.array(column) for column in zip(*steps, strict=True))
     np.testing.assert_array_equal(episode["actions"], actions.astype(np.float32))
     np.testing.assert_array_equal(episode["observations"][1:], following[:-1].astype(np.float32))
-    env = Isolated(make_environment(ogbench_task(name), mode="data_collection"))
+    env = IsolatedEnv(make_environment(ogbench_task(name), mode="data_collection"))
     observation, _ = env.reset(np.random.SeedSequence([0], spawn_key=(0,)), {})  # the first attempt
     rows = []
     for action in actions:
@@ -332,7 +332,7 @@ def in_this_process(others: dict[str, PlayCollector], monkeypatch: pytest.Monkey
     def prepare(task: OGBenchTask) -> None:
         monkeypatch.setattr(others[task.name], "rows", task.trajectory_length + 1)
         monkeypatch.setattr(files, "_collector", lambda *_: others[task.name])
-        monkeypatch.setattr(files, "spread", lambda function, jobs, _: enumerate(map(function, jobs)))
+        monkeypatch.setattr(files, "map_unordered", lambda function, jobs, _: enumerate(map(function, jobs)))
 
     return prepare
 
@@ -343,7 +343,7 @@ def test_ogbench_reads_a_collected_file(
 ) -> None:
     in_this_process(task := shortened(name, 8))
     path = files.collect(task, tmp_path / f"{task.dataset}.npz", episodes=3, workers=1, show=False)
-    with quietly():
+    with ignore_warnings():
         name = str(task.environment).removeprefix(OGBENCH)
         theirs: Any = ogbench.make_env_and_datasets(name, dataset_path=str(path), add_info=True)
     for read, beside, episodes in zip(theirs[1:], (path, path.with_name(f"{path.stem}-val.npz")), (3, 1), strict=True):

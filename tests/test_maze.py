@@ -22,7 +22,7 @@ NAMES = (MINI, "pointmaze-teleport-navigate", "antmaze-large-navigate", "antsocc
 def test_cells_and_positions_are_ogbenchs(name: str) -> None:
     task = ogbench_task(name)
     env = make_environment(task).unwrapped
-    maze = Maze.of(env)
+    maze = Maze.from_env(env)
     assert maze is not None
     np.testing.assert_array_equal(maze.free, env.maze_map == 0)
     rng = np.random.default_rng(0)

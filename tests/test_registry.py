@@ -216,7 +216,7 @@ def test_a_plugin_registers_what_it_defines(tools: Registry[Tool], write: Write)
 def test_a_plugin_brings_methods_and_tasks(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     """Classes are its own where it defines them; a task is an object, so its class's module does not matter."""
     for each in (ALGORITHMS, REGISTERED):
-        monkeypatch.setattr(each, "things", dict(each.things))
+        monkeypatch.setattr(each, "entries", dict(each.entries))
         monkeypatch.setattr(each, "modules", {})
     module = write(
         "plugin_of_both",

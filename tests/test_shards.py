@@ -228,7 +228,7 @@ def test_the_step_decides_the_shard() -> None:
     turning = Rotation(in_shards(3), 5)
     table = {0: (0, 5), 4: (0, 5), 5: (1, 10), 9: (1, 10), 10: (2, 15), 14: (2, 15), 15: (0, 20), 29: (2, 30)}
     for step, (shard, end) in table.items():
-        assert (float(turning.at(step).train.observations[0, 0]), turning.end(step)) == (shard, end)
+        assert (float(turning.at(step).train.observations[0, 0]), turning.next_switch(step)) == (shard, end)
     turning.loader.shutdown(wait=True)
     resumed = Rotation(in_shards(3), 5)
     assert float(resumed.at(22).train.observations[0, 0]) == 1
@@ -249,7 +249,7 @@ def test_a_single_file_stays(shards: tuple[Path, ...], loads: list[int]) -> None
     turning = Rotation(data, 5)
     for step in (0, 5, 1000):
         assert turning.at(step) is data
-        assert turning.end(step) is None
+        assert turning.next_switch(step) is None
     turning.loader.shutdown(wait=True)
     assert loads == []
 

@@ -47,7 +47,7 @@ def in_numpy(z: Any, bias: Any, scale: Any, shift: Any) -> np.ndarray:
     z, bias, scale, shift = (np.asarray(x, np.float64) for x in (z, bias, scale, shift))
     x = z + bias[:, None]
     x = 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
-    normal = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + mlp.EPSILON)
+    normal = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + mlp.LAYER_NORM_EPSILON)
     return normal * scale[:, None] + shift[:, None]
 
 

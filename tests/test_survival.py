@@ -44,7 +44,7 @@ from gtrl.training import resume as resuming
 from gtrl.training.callbacks import MetricsFile
 from gtrl.training.session import Callback
 from gtrl.training.signals import Stop
-from gtrl.workers import spread
+from gtrl.workers import map_unordered
 
 MINI = "pointmaze-mini-navigate"
 ROOT = Path(__file__).parents[1]
@@ -612,13 +612,13 @@ def test_a_lost_workers_work_is_done_again(how: str, tmp_path: Path, monkeypatch
     monkeypatch.setattr(workers, "MIN_PATIENCE_SECONDS", 5.0)
     monkeypatch.setattr(workers, "PATIENCE_FACTOR", 1.0)
     jobs = [(str(tmp_path), how, number) for number in range(8)]
-    found = list(spread(die_once, jobs, workers=2))
+    found = list(map_unordered(die_once, jobs, workers=2))
     assert sorted(found) == [(number, number * number) for number in range(8)]
     assert (tmp_path / "happened").exists()
 
 
 def test_patience_is_learned() -> None:
-    patience = workers.Patience()
+    patience = workers.HangDetector()
     patience.begin()
     assert patience.seconds == workers.FIRST_PATIENCE_SECONDS
     patience.last -= 20
@@ -634,7 +634,7 @@ def test_work_can_be_cancelled() -> None:
     threading.Timer(1.0, cancelled.set).start()
     began = time.monotonic()
     with pytest.raises(WorkerError, match="cancelled"):
-        list(spread(time.sleep, [60.0], workers=1, cancelled=cancelled))
+        list(map_unordered(time.sleep, [60.0], workers=1, cancelled=cancelled))
     assert time.monotonic() - began < 30
 
 
@@ -682,7 +682,7 @@ def test_an_environment_that_raises_is_told_with_where(
 
     run = Run(shutil.copytree(whole.path, tmp_path / "run"))
     monkeypatch.setattr(rollout.Slot, "step", stumble)
-    monkeypatch.setattr(rollout, "spread", lambda function, jobs, *_, **__: enumerate(map(function, jobs)))
+    monkeypatch.setattr(rollout, "map_unordered", lambda function, jobs, *_, **__: enumerate(map(function, jobs)))
     said = f"^{MINI}, task4, episode 1: the environment raised ValueError: stumbled$"
     with pytest.raises(EpisodeError, match=said):
         evaluate(run, episodes=2, show=False)

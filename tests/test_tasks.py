@@ -14,7 +14,7 @@ from gtrl.algorithms import ALGORITHMS, find_algorithm, make
 from gtrl.cli import main
 from gtrl.envs.make import make_environment
 from gtrl.errors import UnknownNameError
-from gtrl.tasks import OTHERS, TASKS, OGBenchTask, find_task
+from gtrl.tasks import EXTRA_TASKS, TASKS, OGBenchTask, find_task
 from gtrl.training.config import Training
 
 M = 1_000_000
@@ -131,9 +131,9 @@ def test_shared_hyperparameters() -> None:
     assert (tasks.EPISODES_PER_GOAL, tasks.GOALS_PER_TASK) == (50, 5)
 
 
-@pytest.mark.parametrize("name", [*TASKS, *OTHERS])
+@pytest.mark.parametrize("name", [*TASKS, *EXTRA_TASKS])
 def test_defaults_of_each_method(name: str) -> None:
-    task = (TASKS | OTHERS)[name]
+    task = (TASKS | EXTRA_TASKS)[name]
     numbers = task.defaults
     gtrl, trl, bc = (find_algorithm(method).defaults(task) for method in ("gtrl", "trl", "bc"))
     assert (gtrl["lambda_"], gtrl["alpha"], gtrl["gamma"]) == (numbers["lambda_"], numbers["alpha"], numbers["gamma"])
@@ -182,11 +182,11 @@ def test_every_method_has_defaults_for_every_task() -> None:
     assert list(ALGORITHMS) == list(METHODS)
     for method, kind in ALGORITHMS.items():
         fields = {field.name for field in dataclasses.fields(kind)}
-        for task in (TASKS | OTHERS).values():
+        for task in (TASKS | EXTRA_TASKS).values():
             assert set(kind.defaults(task)) <= fields
         # The family decides alpha, on tasks that are not in the paper too.
         if method in FAMILIES["pointmaze"]:
-            assert {kind.defaults(task)["alpha"] for task in OTHERS.values()} == {FAMILIES["pointmaze"][method]}
+            assert {kind.defaults(task)["alpha"] for task in EXTRA_TASKS.values()} == {FAMILIES["pointmaze"][method]}
 
 
 # OGBench's manipulation environments warn about their own action space and about a missing screen.
@@ -204,7 +204,7 @@ def test_environments_have_these_sizes(task: OGBenchTask) -> None:
 
 
 def test_the_step_budget_ends_an_episode() -> None:
-    task = OTHERS["pointmaze-mini-navigate"]
+    task = EXTRA_TASKS["pointmaze-mini-navigate"]
     env = make_environment(task)
     env.reset(seed=0, options={"task_id": 1})
     ends = [env.step(np.zeros(2))[3] for _ in range(task.episode_length)]
@@ -230,5 +230,5 @@ def test_table_shows_every_task(capsys: pytest.CaptureFixture[str]) -> None:
         line = next(line for line in lines if f" {name} " in line)
         assert all(f" {number:g} " in line for number in row[-3:])
         assert " yes " in line
-    for name in OTHERS:
+    for name in EXTRA_TASKS:
         assert " no " in next(line for line in lines if f" {name} " in line)

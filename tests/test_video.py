@@ -31,7 +31,7 @@ from gtrl.report.film import GAP, HEADER, LABEL, Caption, Picture, choose_format
 from gtrl.report.video import Film, Filmed, film_episode, joined
 from gtrl.runs.policy import load_policy, save_policy
 from gtrl.tasks import OGBenchTask, ogbench_task
-from gtrl.workers import spread
+from gtrl.workers import map_unordered
 
 MINI = "pointmaze-mini-navigate"
 TO_THE_GOAL = [[-1, 0], [0, -1], [1, 0], [0, 1]]  # action = goal - position: it arrives where no wall is in the way
@@ -534,7 +534,7 @@ def test_what_does_not_work_is_found_out_in_a_process_of_its_own(monkeypatch: py
     def crash(*_: Any, **__: Any) -> Iterator[tuple[int, str]]:
         raise WorkerError("killed.")
 
-    monkeypatch.setattr(cameras, "spread", crash)
+    monkeypatch.setattr(cameras, "map_unordered", crash)
     assert cameras._why_not("egl") == "it crashed"
 
 
@@ -557,7 +557,7 @@ def shots(gl: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[
         task = dataclasses.replace(ogbench_task(name), episode_length=125 * ogbench_task(name).episode_length)
         policy = random_policy(tmp_path_factory.mktemp("shots") / "policy.npz", task)
         jobs.append(Job(str(policy), task, (Episode(goal, 0),), 0, 0))
-    films = dict(spread(video._film_job, [(job, gl) for job in jobs], workers=1))
+    films = dict(map_unordered(video._film_job, [(job, gl) for job in jobs], workers=1))
     return {name: (films[index], jobs[index]) for index, name in enumerate(SHOT)}
 
 

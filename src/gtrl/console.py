@@ -28,7 +28,7 @@ output = _Console()
 # --- messages ---
 
 
-def say(text: str) -> None:
+def echo(text: str) -> None:
     """Print a line as it is: paths are neither wrapped nor read as markup."""
     output.print(text, soft_wrap=True, highlight=False, markup=False)
 
@@ -42,7 +42,7 @@ class ConsoleHandler(logging.Handler):
     """Shows what the package logs: infos as plain lines on stdout, warnings and errors on stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        show = warn if record.levelno >= logging.WARNING else say
+        show = warn if record.levelno >= logging.WARNING else echo
         show(self.format(record))
 
 

@@ -55,7 +55,7 @@ def demo(
         rows += evaluate(run, episodes=episodes, workers=workers, base_seed=seed, show=show)
     console.print_table(comparison(rows, episodes))
     picture = draw(folder, rows)
-    console.say(f"picture: {picture}")
+    console.echo(f"picture: {picture}")
     return folder
 
 

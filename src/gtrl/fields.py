@@ -35,7 +35,7 @@ POSITIVE = Rule(lambda x: _is_number(x) and x > 0, "be positive")
 NOT_NEGATIVE = Rule(lambda x: _is_number(x) and x >= 0, "be a number from 0 up")
 COUNT = Rule(lambda x: _is_whole(x) and x >= 1, "be a whole number from 1 up", int)
 COUNT_OR_ZERO = Rule(lambda x: _is_whole(x) and x >= 0, "be a whole number from 0 up", int)
-SHARE = Rule(lambda x: _is_number(x) and 0 < x <= 1, "lie in (0, 1]")
+FRACTION = Rule(lambda x: _is_number(x) and 0 < x <= 1, "lie in (0, 1]")
 EXPECTILE = Rule(lambda x: _is_number(x) and 0.5 <= x < 1, "lie from 0.5 up to below 1")
 # Goal offsets are divided by the discount's logarithm in float32, where one close to 1 rounds to 1.
 DISCOUNT = Rule(

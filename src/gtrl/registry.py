@@ -25,7 +25,7 @@ class Registry(Generic[Thing]):
     ) -> None:
         """`kind` is the word for one in messages, `group` that of the entry points, `fits` recognises one."""
         self.kind, self.group, self.fits = kind, group, fits
-        self.things: dict[str, Any] = dict(own or {})
+        self.entries: dict[str, Any] = dict(own or {})
         self.modules: dict[str, str] = {}  # the plugin that defines a thing, for those that are not the package's own
         _registries.append(self)
 
@@ -39,7 +39,7 @@ class Registry(Generic[Thing]):
             return thing
         if known is not None and self.modules.get(name) != module:
             raise ConfigError(f"there is a {self.kind} '{name}' already; give yours another name.")
-        self.things[name] = thing
+        self.entries[name] = thing
         self.modules[name] = module
         return thing
 
@@ -47,9 +47,9 @@ class Registry(Generic[Thing]):
         """What is registered under a name, or stands at `module:Name`."""
         if ":" in name:
             return self._adopt(name)
-        if name not in self.things:
+        if name not in self.entries:
             self._adopt_entry_points(name)
-        if name not in self.things:
+        if name not in self.entries:
             raise UnknownNameError(self.kind, name, self)
         return self._own(name)
 
@@ -60,7 +60,7 @@ class Registry(Generic[Thing]):
     def __iter__(self) -> Iterator[str]:
         """All names, the package's own first."""
         others = (entry.name for entry in importlib.metadata.entry_points(group=self.group))
-        return iter(dict.fromkeys((*self.things, *others)))
+        return iter(dict.fromkeys((*self.entries, *others)))
 
     def __contains__(self, name: object) -> bool:
         return name in list(self)
@@ -70,9 +70,9 @@ class Registry(Generic[Thing]):
 
     def _own(self, name: str) -> Any:
         """What is registered under a name, imported if it was a reference so far; None where nothing is."""
-        if isinstance(self.things.get(name), str):
-            self.things[name] = resolve(self.things[name])
-        return self.things.get(name)
+        if isinstance(self.entries.get(name), str):
+            self.entries[name] = resolve(self.entries[name])
+        return self.entries.get(name)
 
     def _adopt_entry_points(self, name: str) -> None:
         for entry in importlib.metadata.entry_points(group=self.group, name=name):

@@ -54,7 +54,7 @@ class _LostError(Exception):
     """Workers that ended, or do not end, before their work was done."""
 
 
-def spread(
+def map_unordered(
     function: Callable[[Job], Result],
     jobs: Sequence[Job],
     workers: int | None = None,
@@ -68,7 +68,7 @@ def spread(
     another. `nice` is the workers' own; `cancelled` ends the iteration early, with `WorkerError`.
     """
     left = dict(enumerate(jobs))
-    patience, attempts = Patience(1 + nice), 0
+    patience, attempts = HangDetector(1 + nice), 0
     while left:
         try:
             for index, result in _spread(function, dict(left), workers, nice, cancelled, patience):
@@ -87,7 +87,7 @@ def _spread(
     workers: int | None,
     nice: int,
     cancelled: threading.Event | None,
-    patience: "Patience",
+    patience: "HangDetector",
 ) -> Iterator[tuple[int, Result]]:
     """One attempt.
 
@@ -127,7 +127,7 @@ def _spread(
         pool.shutdown(wait=True, kill_workers=True)
 
 
-class Patience:
+class HangDetector:
     """How long to wait for the next result: a multiple of the longest wait so far, and never less than a minimum.
 
     `factor` lengthens all waits, for workers of low priority.

@@ -10,7 +10,7 @@ from jax import Array
 import gtrl
 from gtrl.algorithms import objectives as o
 from gtrl.algorithms.base import Algorithm, Metrics
-from gtrl.data.sampling import Batch, below, gather
+from gtrl.data.sampling import Batch, gather, randint_from_bits
 from gtrl.fields import COUNT, NOT_NEGATIVE, checked
 from gtrl.nn.networks import ActorCritic
 
@@ -36,9 +36,9 @@ class NearMC(Algorithm):
     def sample(self, key: Array, dataset: gtrl.Dataset, size: int) -> Batch:
         """Transitions from anywhere, goals uniform over the next `horizon` states of their trajectories."""
         pick, ahead = jax.random.bits(key, (2, size))
-        i = dataset.transitions[below(pick, dataset.transitions.shape[0])]
+        i = dataset.transitions[randint_from_bits(pick, dataset.transitions.shape[0])]
         remaining = jax.numpy.minimum(dataset.ends[i] - i, self.horizon)
-        j = i + 1 + below(ahead, remaining)
+        j = i + 1 + randint_from_bits(ahead, remaining)
         return gather(dataset, i, j, i, j)
 
     def optimizer(self, learning_rate: float) -> optax.GradientTransformation:

@@ -13,7 +13,7 @@ from jax import Array
 from gtrl.data.dataset import Dataset, Spec
 from gtrl.data.sampling import Batch, sample_batch
 from gtrl.errors import ConfigError
-from gtrl.fields import DISCOUNT, PROBABILITIES, SHARE, WIDTHS, check_fields, checked
+from gtrl.fields import DISCOUNT, FRACTION, PROBABILITIES, WIDTHS, check_fields, checked
 from gtrl.io.mlp_file import Exportable
 from gtrl.nn.networks import ActorCritic
 from gtrl.tasks import ACTOR_GOALS, HIDDEN, TARGET_RATE, VALUE_GOALS, Goals, Task
@@ -54,7 +54,7 @@ class Algorithm(ABC):
     actor_goals: Goals = checked(ACTOR_GOALS, PROBABILITIES)  # the same for the goals the policy is trained on
     actor_geometric: bool = False  # geometric offsets for them, else uniform
     hidden: tuple[int, ...] = checked(HIDDEN, WIDTHS)  # widths of all networks
-    target_rate: float = checked(TARGET_RATE, SHARE)  # eta
+    target_rate: float = checked(TARGET_RATE, FRACTION)  # eta
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -78,7 +78,7 @@ def collect_command(
     check_output_folder(where) if shards > 1 else check_output_file(where)
     experts = Experts(expert, dribble_expert)
     path = collect(chosen, where, episodes=episodes, shards=shards, workers=workers, seed=seed, experts=experts)
-    console.say(f"the data is in {path}")
+    console.echo(f"the data is in {path}")
 
 
 def check_command(file: Positional[Path], *, task: str | None = None, picture: Path | None = None) -> int:

@@ -54,7 +54,7 @@ def evaluate_command(
         console.print_table(summary(evaluations[run]))
         if studio:
             for path in studio.film(run, task=task, step=step, base_seed=seed, episodes=episodes, workers=workers):
-                console.say(f"written: {path}")
+                console.echo(f"written: {path}")
     for name in dict.fromkeys(tasks.values()):
         together = {run: rows for run, rows in evaluations.items() if tasks[run] == name}
         if len(together) > 1:

@@ -62,10 +62,10 @@ def train_command(args: Sequence[str]) -> None:
     defaults = defaults_for(method, early, saved)
     flags, training, fields = parse_flags(defaults, args)
     run = run_training(flags, training, type(defaults.algorithm), fields)
-    console.say(f"trained: {run.path}")
+    console.echo(f"trained: {run.path}")
     task = find_task(flags.task) if flags.task else None
     if task and task.environment:
-        console.say(f"next: {shlex.join(['gtrl', 'evaluate', str(run.path)])}")
+        console.echo(f"next: {shlex.join(['gtrl', 'evaluate', str(run.path)])}")
 
 
 def print_usage() -> None:

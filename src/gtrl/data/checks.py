@@ -10,22 +10,29 @@ import numpy as np
 from gtrl.data.task_goals import Arrays, task_goals
 from gtrl.errors import DataError
 from gtrl.io.npz import read_npz
-from gtrl.tasks import OTHERS, TASKS, VALIDATION_SHARE, OGBenchTask, Task
+from gtrl.tasks import EXTRA_TASKS, TASKS, VALIDATION_SHARE, OGBenchTask, Task
 
-REQUIRED = ("observations", "actions", "terminals")
-KEYS = (*REQUIRED, "qpos", "qvel", "button_states", "goals")
-NUMBERS = "biuf"  # the dtypes that can be trained on
-OTHER_KINDS = {"c": "complex numbers", "M": "dates", "m": "durations", "O": "Python objects", "S": "text", "U": "text"}
+REQUIRED_KEYS = ("observations", "actions", "terminals")
+DATASET_KEYS = (*REQUIRED_KEYS, "qpos", "qvel", "button_states", "goals")
+REAL_DTYPE_KINDS = "biuf"  # the dtypes that can be trained on
+DTYPE_KIND_NAMES = {
+    "c": "complex numbers",
+    "M": "dates",
+    "m": "durations",
+    "O": "Python objects",
+    "S": "text",
+    "U": "text",
+}
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """The arrays of a dataset file that mean something here."""
-    return read_npz(path, DataError, KEYS)
+    return read_npz(path, DataError, DATASET_KEYS)
 
 
 def check_arrays(arrays: Arrays, task: Task | None = None) -> list[str]:
     """What is wrong, a clause each; an empty list where nothing is."""
-    missing = [key for key in REQUIRED if key not in arrays]
+    missing = [key for key in REQUIRED_KEYS if key not in arrays]
     if missing:
         return [f"it has no array '{key}'" for key in missing]
     problems = _shape_problems(arrays)
@@ -65,9 +72,9 @@ def _shape_problems(arrays: Arrays) -> list[str]:
     if lengths["observations"] == 0:
         return ["it has no rows"]
     problems = [
-        f"'{key}' holds {OTHER_KINDS.get(value.dtype.kind, 'structures')}, not real numbers"
+        f"'{key}' holds {DTYPE_KIND_NAMES.get(value.dtype.kind, 'structures')}, not real numbers"
         for key, value in arrays.items()
-        if value.dtype.kind not in NUMBERS
+        if value.dtype.kind not in REAL_DTYPE_KINDS
     ]
     flat = [key for key in arrays if key != "terminals" and (arrays[key].ndim != 2 or 0 in arrays[key].shape)]
     problems += [f"'{key}' has shape {arrays[key].shape}, not (rows, dimension)" for key in flat]
@@ -142,7 +149,7 @@ class Report:
 def task_of(path: Path) -> Task | None:
     """The task a file is named after, if any; a shard's number does not matter."""
     name = re.sub(r"-v0(-\d+)?$", "", path.stem.removesuffix("-val"))
-    return (TASKS | OTHERS).get(name)
+    return (TASKS | EXTRA_TASKS).get(name)
 
 
 def check_file(
@@ -170,7 +177,7 @@ def check(
     found["ranges"] = {
         key: (value.min(0), value.max(0))
         for key, value in arrays.items()
-        if value.ndim == 2 and value.size and value.dtype.kind in NUMBERS
+        if value.ndim == 2 and value.size and value.dtype.kind in REAL_DTYPE_KINDS
     }
     report = Report(path, task, problems=problems, **found)
     if not isinstance(task, OGBenchTask) or problems:

@@ -5,7 +5,7 @@ import numpy as np
 from gtrl.data.checks import Arrays, Fact
 from gtrl.data.task_goals import task_goals
 from gtrl.envs.maze import Maze
-from gtrl.envs.ogbench import CENTRE, CUBES, DRAWER_SCALE, SCALE, WINDOW_SCALE
+from gtrl.envs.ogbench import CUBE_COUNTS, DRAWER_GOAL_SCALE, GOAL_CENTRE, GOAL_SCALE, WINDOW_GOAL_SCALE
 from gtrl.tasks import OGBenchTask
 
 STRAY = 0.01  # the share of rows that may lie outside where goals can be: simulators have their moments
@@ -41,12 +41,12 @@ def coverage(arrays: Arrays, task: OGBenchTask, maze: Maze | None) -> list[Fact]
     if maze is not None:
         what = "cells the ball was in" if maze.mover == "ball" else "cells visited"
         return [*facts, *_maze_facts(goals, maze, what)]
-    cubes = CUBES.get(task.name, 0)
+    cubes = CUBE_COUNTS.get(task.name, 0)
     for cube in range(cubes):
-        facts += _cube_facts(goals[:, 3 * cube : 3 * cube + 3] / SCALE + CENTRE, f"cube {cube + 1}: ")
+        facts += _cube_facts(goals[:, 3 * cube : 3 * cube + 3] / GOAL_SCALE + GOAL_CENTRE, f"cube {cube + 1}: ")
     if task.family == "scene":
-        facts += _travel("drawer", goals[:, -2] / DRAWER_SCALE, DRAWER)
-        facts += _travel("window", goals[:, -1] / WINDOW_SCALE, WINDOW)
+        facts += _travel("drawer", goals[:, -2] / DRAWER_GOAL_SCALE, DRAWER)
+        facts += _travel("window", goals[:, -1] / WINDOW_GOAL_SCALE, WINDOW)
     if "button_states" in arrays:
         facts += _button_facts(arrays["button_states"], arrays["terminals"])
     return facts
@@ -58,9 +58,9 @@ def goal_bounds(task: OGBenchTask, maze: Maze | None) -> tuple[np.ndarray, np.nd
         return maze.bounds
     if task.family == "puzzle":
         return np.zeros(task.goal_dim), np.ones(task.goal_dim)
-    low, high = (np.tile((bound - CENTRE) * SCALE, CUBES[task.name]) for bound in REACH)
+    low, high = (np.tile((bound - GOAL_CENTRE) * GOAL_SCALE, CUBE_COUNTS[task.name]) for bound in REACH)
     if task.family == "scene":
-        ends = [np.array(end) * (DRAWER_SCALE, WINDOW_SCALE) for end in zip(DRAWER, WINDOW, strict=True)]
+        ends = [np.array(end) * (DRAWER_GOAL_SCALE, WINDOW_GOAL_SCALE) for end in zip(DRAWER, WINDOW, strict=True)]
         buttons = task.goal_dim - len(low) - 2
         low, high = np.r_[low, np.zeros(buttons), ends[0]], np.r_[high, np.ones(buttons), ends[1]]
     return low, high

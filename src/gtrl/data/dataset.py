@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from gtrl.data.checks import REQUIRED, check_arrays, read_arrays, size_problems
-from gtrl.data.origin import combined, digest_of, files_of, origin_of, shards_of, validation_path
+from gtrl.data.checks import REQUIRED_KEYS, check_arrays, read_arrays, size_problems
+from gtrl.data.origin import combined_digest, digest_of, files_of, origin_of, shards_of, validation_path
 from gtrl.data.task_goals import task_goals
 from gtrl.errors import DataError
 from gtrl.io.npz import read_npz, shapes_in
@@ -166,7 +166,7 @@ def load_dataset(path: str | os.PathLike[str], task: str | Task | None = None) -
     return dataclasses.replace(
         data,
         source=str(path),
-        digest=combined([digest for files in digests for digest in files.values()]),
+        digest=combined_digest([digest for files in digests for digest in files.values()]),
         origin=_common_origin([origin_of(*each) for each in zip(shards, digests, strict=True)]),
         shards=shards,
         counts=counts,
@@ -178,8 +178,8 @@ def _counts(shards: Sequence[Path], spec: Spec) -> dict[str, int]:
     counts = {"rows": 0, "transitions": 0, "validation_rows": 0}
     for shard in shards:
         for file in files_of(shard):
-            shapes = shapes_in(file, DataError, REQUIRED)
-            found = [shapes.get(key, ()) for key in REQUIRED]
+            shapes = shapes_in(file, DataError, REQUIRED_KEYS)
+            found = [shapes.get(key, ()) for key in REQUIRED_KEYS]
             rows = found[-1]
             if len(rows) != 1 or found != [(*rows, spec.observation_dim), (*rows, spec.action_dim), rows]:
                 raise DataError(f"{file}: its dimensions differ from those of {shards[0].name}.")

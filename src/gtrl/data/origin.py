@@ -36,7 +36,7 @@ def digest_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def combined(digests: Sequence[str]) -> str:
+def combined_digest(digests: Sequence[str]) -> str:
     """One digest for several files in order; a single file's is its own."""
     return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
 
@@ -50,14 +50,14 @@ def record_origin(path: Path, digests: dict[str, str], **facts: Any) -> None:
     write_text(origin_path(path), json.dumps({**facts, "sha256": digests}, indent=2) + "\n")
 
 
-def noted(path: Path) -> dict[str, Any]:
+def read_origin(path: Path) -> dict[str, Any]:
     """What the note beside a training file says, whether or not the file is still the same."""
     return read_json(origin_path(path))
 
 
 def origin_of(path: Path, digests: dict[str, str]) -> dict[str, Any]:
     """What was written down, if the files are still the same; else all that is known is that they are files."""
-    facts = noted(path)
+    facts = read_origin(path)
     if facts.pop("sha256", None) != digests or not isinstance(facts.get("from"), str):
         return {"from": "file"}
     return facts

@@ -51,12 +51,12 @@ MAX_DISCOUNT = float(np.nextafter(np.float32(1), np.float32(0)))
 # Random words are drawn in blocks and turned into numbers here: XLA compiles each use of the generator anew.
 
 
-def unit(bits: Array) -> Array:
+def uniform_from_bits(bits: Array) -> Array:
     """Uniform in [0, 1) from 32 random bits, of which a float32 holds 24."""
     return (bits >> 8).astype(jnp.float32) * 2.0**-24
 
 
-def below(bits: Array, count: Array | int) -> Array:
+def randint_from_bits(bits: Array, count: Array | int) -> Array:
     """Uniform on {0, ..., count - 1} from 32 random bits; no chance is off by more than count / 2^32 of itself."""
     return (bits % jnp.asarray(count, jnp.uint32)).astype(jnp.int32)
 
@@ -72,14 +72,16 @@ def sample_goals(key: Array, row: Array, end: Array, rows: int, mixture: Goals, 
     remaining = end - row  # at least 1: `row` is a transition
     if geometric:
         # P(offset > t) = gamma^t. The inverse of the distribution function at a uniform u in (0, 1].
-        u = 1.0 - unit(step)
+        u = 1.0 - uniform_from_bits(step)
         offset = 1 + jnp.floor(jnp.log(u) / jnp.log(min(gamma, MAX_DISCOUNT))).astype(row.dtype)
         offset = jnp.minimum(offset, remaining)
     else:
-        offset = 1 + below(step, remaining)
+        offset = 1 + randint_from_bits(step, remaining)
     current, trajectory, _ = mixture
-    u = unit(choice)
-    return jnp.where(u < current, row, jnp.where(u < current + trajectory, row + offset, below(anywhere, rows)))
+    u = uniform_from_bits(choice)
+    return jnp.where(
+        u < current, row, jnp.where(u < current + trajectory, row + offset, randint_from_bits(anywhere, rows))
+    )
 
 
 def sample_batch(
@@ -101,11 +103,11 @@ def sample_batch(
     key, value_key, actor_key = jax.random.split(key, 3)
     pick, between = jax.random.bits(key, (2, size))
     rows = dataset.observations.shape[0]
-    i = dataset.transitions[below(pick, dataset.transitions.shape[0])]
+    i = dataset.transitions[randint_from_bits(pick, dataset.transitions.shape[0])]
     end = dataset.ends[i]
     j = sample_goals(value_key, i, end, rows, value_goals, value_geometric, gamma)
     actor_j = sample_goals(actor_key, i, end, rows, actor_goals, actor_geometric, gamma)
-    k = i + below(between, jnp.where((j > i) & (j <= end), j - i, 1))
+    k = i + randint_from_bits(between, jnp.where((j > i) & (j <= end), j - i, 1))
     return gather(dataset, i, j, k, actor_j, lookahead)
 
 

@@ -19,7 +19,7 @@ class Rotation:
         self.loader = ThreadPoolExecutor(1)
         self.next: tuple[int, Future[Data]] | None = None
 
-    def end(self, step: int) -> int | None:
+    def next_switch(self, step: int) -> int | None:
         """The step at which the shard that is read at `step` gives way to another; None where there is only one."""
         return (step // self.steps + 1) * self.steps if self.count > 1 else None
 

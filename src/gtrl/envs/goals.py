@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gtrl.envs.isolation import Isolated
+from gtrl.envs.isolation import IsolatedEnv
 from gtrl.errors import EpisodeError
 from gtrl.tasks import Task
 
@@ -34,7 +34,7 @@ class Step(NamedTuple):
 class GoalEpisodes:
     """The episodes of a task in one environment. What does not fit the conventions raises `EpisodeError`."""
 
-    def __init__(self, task: Task, env: Isolated) -> None:
+    def __init__(self, task: Task, env: IsolatedEnv) -> None:
         self.task, self.env = task, env
 
     def reset(self, seed: np.random.SeedSequence, number: int) -> tuple[np.ndarray, np.ndarray]:

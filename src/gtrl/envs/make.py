@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any
 
-from gtrl.envs.isolation import quietly
+from gtrl.envs.isolation import ignore_warnings
 from gtrl.errors import ConfigError, GtrlError
 from gtrl.registry import resolve
 from gtrl.tasks import Task
@@ -23,7 +23,7 @@ def make_environment(task: Task, **options: Any) -> Any:
 
     `options` go to the environment: manipulation tasks have a mode of their own for data collection.
     """
-    with tempfile.TemporaryDirectory() as folder, _temporary_files_in(folder), quietly():
+    with tempfile.TemporaryDirectory() as folder, _temporary_files_in(folder), ignore_warnings():
         try:
             env = _make_without_graphics(task, options)
         except GtrlError:

@@ -65,7 +65,7 @@ class Maze:
     # --- where it comes from ---
 
     @classmethod
-    def of(cls, env: Any) -> "Maze | None":
+    def from_env(cls, env: Any) -> "Maze | None":
         """The plan of an environment of OGBench's maze classes; None for any other."""
         env = env.unwrapped
         if not all(hasattr(env, name) for name in ("maze_map", "_maze_unit", "_offset_x", "task_infos")):
@@ -202,4 +202,4 @@ def maze_of(task: Task) -> Maze | None:
     """The plan of a task's maze; None where its environment is no maze, or it has none."""
     if task.environment is None or (isinstance(task, OGBenchTask) and task.family not in _MAZES):
         return None  # without building a simulator that takes a while
-    return Maze.of(make_environment(task))
+    return Maze.from_env(make_environment(task))

@@ -8,12 +8,12 @@ import numpy as np
 from gtrl.errors import DataError
 
 Arrays = Mapping[str, np.ndarray]
-BALL = 15  # antsoccer: the ball's xy in qpos
-OBJECTS = 14  # manipulation: the first cube's position in qpos
-CUBE_WIDTH = 7  # numbers a cube takes in qpos
-CENTRE, SCALE = np.array([0.425, 0.0, 0.0]), 10.0
-DRAWER_SCALE, WINDOW_SCALE = 18.0, 15.0
-CUBES = {"cube-single-play": 1, "cube-double-play": 2, "scene-play": 1}
+BALL_QPOS_START = 15  # antsoccer: the ball's xy in qpos
+OBJECT_QPOS_START = 14  # manipulation: the first cube's position in qpos
+CUBE_QPOS_SIZE = 7  # numbers a cube takes in qpos
+GOAL_CENTRE, GOAL_SCALE = np.array([0.425, 0.0, 0.0]), 10.0
+DRAWER_GOAL_SCALE, WINDOW_GOAL_SCALE = 18.0, 15.0
+CUBE_COUNTS = {"cube-single-play": 1, "cube-double-play": 2, "scene-play": 1}
 
 
 def agent_goals(arrays: Arrays) -> np.ndarray:
@@ -23,7 +23,7 @@ def agent_goals(arrays: Arrays) -> np.ndarray:
 
 def ball_goals(arrays: Arrays) -> np.ndarray:
     """The ball's position."""
-    return _qpos(arrays, BALL + 2)[:, BALL : BALL + 2].astype(np.float32)
+    return _qpos(arrays, BALL_QPOS_START + 2)[:, BALL_QPOS_START : BALL_QPOS_START + 2].astype(np.float32)
 
 
 def button_goals(arrays: Arrays) -> np.ndarray:
@@ -33,9 +33,11 @@ def button_goals(arrays: Arrays) -> np.ndarray:
 
 def _cube_goals(cubes: int, arrays: Arrays) -> np.ndarray:
     """The position of every cube."""
-    qpos = _qpos(arrays, OBJECTS + CUBE_WIDTH * cubes)
-    starts = [OBJECTS + CUBE_WIDTH * cube for cube in range(cubes)]
-    return np.concatenate([(qpos[:, start : start + 3] - CENTRE) * SCALE for start in starts], -1).astype(np.float32)
+    qpos = _qpos(arrays, OBJECT_QPOS_START + CUBE_QPOS_SIZE * cubes)
+    starts = [OBJECT_QPOS_START + CUBE_QPOS_SIZE * cube for cube in range(cubes)]
+    return np.concatenate([(qpos[:, start : start + 3] - GOAL_CENTRE) * GOAL_SCALE for start in starts], -1).astype(
+        np.float32
+    )
 
 
 one_cube_goals, two_cube_goals = partial(_cube_goals, 1), partial(_cube_goals, 2)
@@ -45,10 +47,10 @@ def scene_goals(arrays: Arrays) -> np.ndarray:
     """The cube's position, the buttons, and how far drawer and window are open."""
     _array(arrays, "qpos")
     buttons = _array(arrays, "button_states")
-    drawer = OBJECTS + CUBE_WIDTH + buttons.shape[1]
+    drawer = OBJECT_QPOS_START + CUBE_QPOS_SIZE + buttons.shape[1]
     qpos = _qpos(arrays, drawer + 2)
-    rails = [qpos[:, [drawer]] * DRAWER_SCALE, qpos[:, [drawer + 1]] * WINDOW_SCALE]
-    cube = (qpos[:, OBJECTS : OBJECTS + 3] - CENTRE) * SCALE
+    rails = [qpos[:, [drawer]] * DRAWER_GOAL_SCALE, qpos[:, [drawer + 1]] * WINDOW_GOAL_SCALE]
+    cube = (qpos[:, OBJECT_QPOS_START : OBJECT_QPOS_START + 3] - GOAL_CENTRE) * GOAL_SCALE
     return np.concatenate([cube, buttons, *rails], -1).astype(np.float32)
 
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 
 from gtrl.envs.goals import GoalEpisodes
-from gtrl.envs.isolation import Isolated
+from gtrl.envs.isolation import IsolatedEnv
 from gtrl.envs.make import DEFAULT_EPISODE_LENGTH, make_environment
 from gtrl.errors import EpisodeError
 from gtrl.registry import load_plugins
 from gtrl.runs.policy import ROWS, Policy, load_policy
 from gtrl.tasks import Task
-from gtrl.workers import default_workers, spread
+from gtrl.workers import default_workers, map_unordered
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Job:
 def _environment(task: Task, slot: int) -> GoalEpisodes:
     """The environments of this process: made once each, when a job first needs so many."""
     del slot
-    return GoalEpisodes(task, Isolated(make_environment(task)))
+    return GoalEpisodes(task, IsolatedEnv(make_environment(task)))
 
 
 _decided: dict[tuple[Task, int], int] = {}  # in this process, by `_side_by_side`
@@ -201,7 +201,7 @@ def roll_out(
         for start in range(0, len(todo), size)
     ]
     per_policy = len(range(0, len(todo), size))
-    for index, outcomes in spread(_run_job, jobs, workers, nice=nice, cancelled=cancelled):
+    for index, outcomes in map_unordered(_run_job, jobs, workers, nice=nice, cancelled=cancelled):
         if bar:
             bar(len(outcomes))
         for outcome in outcomes:

@@ -21,7 +21,7 @@ def write_values(run: Run, task: Task, step: int) -> None:
 
     algorithm, nets = load_state(run, step)
     env = make_environment(task)
-    maze = Maze.of(env)
+    maze = Maze.from_env(env)
     if maze is None:
         return
     grid = maze.grid()

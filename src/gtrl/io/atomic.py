@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-PARTIAL = ".partial"
+PARTIAL_SUFFIX = ".partial"
 OTHER_HOST_SECONDS = 24 * 3600  # a partial file of another host that is older than this is abandoned
 
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[BinaryIO]:
     """A file to write, which gets its name once it is complete and on the disk."""
-    partial = path.with_name(f"{path.name}.{_host()}.{os.getpid()}{PARTIAL}")
+    partial = path.with_name(f"{path.name}.{_host()}.{os.getpid()}{PARTIAL_SUFFIX}")
     try:
         with partial.open("wb") as file:
             yield file
@@ -47,7 +47,7 @@ def _sync_folder(folder: Path) -> None:
 
 def remove_partial(folder: Path) -> None:
     """Remove the partial files, here and below, of writers that no longer run."""
-    for path in folder.rglob(f"*{PARTIAL}"):
+    for path in folder.rglob(f"*{PARTIAL_SUFFIX}"):
         with contextlib.suppress(FileNotFoundError):  # it may have become whole meanwhile
             if _abandoned(path):
                 path.unlink()
@@ -55,7 +55,7 @@ def remove_partial(folder: Path) -> None:
 
 def _abandoned(path: Path) -> bool:
     """A process number means something on its own host only; of another host's files, the age decides."""
-    before, _, process = path.name.removesuffix(PARTIAL).rpartition(".")
+    before, _, process = path.name.removesuffix(PARTIAL_SUFFIX).rpartition(".")
     if before.rpartition(".")[2] == _host() and process.isdigit():
         return not _runs(int(process))
     return time.time() - path.stat().st_mtime > OTHER_HOST_SECONDS

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 Array = Any  # a NumPy or a JAX array
-EPSILON = 1e-6
+LAYER_NORM_EPSILON = 1e-6
 
 
 class Layer(NamedTuple):
@@ -39,11 +39,11 @@ def layer_norm(x: Array, scale: Array, shift: Array, xp: Any) -> Array:
     wide = x.astype(xp.float32)
     centred = wide - wide.mean(-1, keepdims=True)
     variance = (centred * centred).mean(-1, keepdims=True)
-    normal = (centred / xp.sqrt(variance + EPSILON)).astype(x.dtype)
+    normal = (centred / xp.sqrt(variance + LAYER_NORM_EPSILON)).astype(x.dtype)
     return normal * scale[..., None, :] + shift[..., None, :]
 
 
-def flow(velocity: Callable[[Array], Array], inputs: Array, x: Array, steps: int, xp: Any) -> Array:
+def integrate_flow(velocity: Callable[[Array], Array], inputs: Array, x: Array, steps: int, xp: Any) -> Array:
     """Carry x from t = 0 to 1 along the velocities of the rows (inputs, x, t), in Euler steps."""
     for step in range(steps):
         t = xp.full((*x.shape[:-1], 1), step / steps, xp.float32)

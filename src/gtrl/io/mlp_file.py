@@ -103,7 +103,7 @@ def read(path: Path, what: str, error: type[GtrlError]) -> tuple[Arrays, Header]
 
 def build(arrays: Mapping[str, np.ndarray], header: Mapping[str, Any], ends: tuple[int, int] | None = None) -> MLP:
     """The network in a file's arrays, with `ends` inputs and outputs where given; a FormatError where it is not one."""
-    depth = whole_number(header, "layers", len(arrays))
+    depth = positive_integer(header, "layers", len(arrays))
     activation, output = _choice(header, "activation", mlp.ACTIVATIONS), _choice(header, "output", OUTPUTS)
     for name in (f"{name}{k}" for k in range(depth) for name in ("weight", "bias")):
         if name not in arrays:
@@ -119,15 +119,15 @@ def build(arrays: Mapping[str, np.ndarray], header: Mapping[str, Any], ends: tup
     return MLP(layers, activation, output, single.get("input_mean"), single.get("input_deviation"))
 
 
-def whole_number(header: Mapping[str, Any], name: str, limit: float) -> int:
+def positive_integer(header: Mapping[str, Any], name: str, limit: float) -> int:
     """A field of a header that must be a whole number from 1 to a limit."""
     found = header.get(name)
     if type(found) is not int or not 1 <= found <= limit:  # true is an int, too
-        impossible(header, name)
+        reject_field(header, name)
     return found
 
 
-def impossible(header: Mapping[str, Any], name: str) -> NoReturn:
+def reject_field(header: Mapping[str, Any], name: str) -> NoReturn:
     """Reject a field of a header."""
     raise FormatError(f"its header has no possible {name} ({reprlib.repr(header.get(name))})")
 

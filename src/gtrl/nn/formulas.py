@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from gtrl.io.mlp import EPSILON
+from gtrl.io.mlp import LAYER_NORM_EPSILON
 
 
 class Arithmetic(NamedTuple):
@@ -58,4 +58,4 @@ def _statistics(x: Array, how: Arithmetic) -> tuple[Array, Array]:
         variance = jnp.maximum((x * x).mean(-1, keepdims=True) - mean * mean, 0.0)
     else:
         variance = ((x - mean) ** 2).mean(-1, keepdims=True)
-    return mean, jax.lax.rsqrt(variance + EPSILON)
+    return mean, jax.lax.rsqrt(variance + LAYER_NORM_EPSILON)

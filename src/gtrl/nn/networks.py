@@ -117,7 +117,7 @@ class FlowActor(eqx.Module):
 
     def __call__(self, observation: Array, goal: Array, noise: Array) -> Array:
         velocity = partial(mlp.forward, self.layers, xp=jnp)
-        return mlp.flow(velocity, jnp.concatenate([observation, goal], -1), noise, self.steps, jnp)
+        return mlp.integrate_flow(velocity, jnp.concatenate([observation, goal], -1), noise, self.steps, jnp)
 
     def act(self, observation: Array, goal: Array, key: Array) -> Array:
         """Where fresh noise is carried."""

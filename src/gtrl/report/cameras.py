@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gtrl.envs.isolation import quietly
+from gtrl.envs.isolation import ignore_warnings
 from gtrl.envs.maze import Maze
 from gtrl.errors import VideoError, WorkerError
 from gtrl.report.film import Picture
 from gtrl.tasks import Task
-from gtrl.workers import spread
+from gtrl.workers import map_unordered
 
 WIDTH = 440  # pixels of a picture
 BESIDE_HEIGHT = 206  # pixels of each of two pictures beside a close-up
@@ -54,7 +54,7 @@ def _candidates() -> tuple[str, ...]:
 def _why_not(gl: str) -> str:
     """Why MuJoCo does not render with it; empty where it does."""
     try:
-        return dict(spread(_try, [gl], workers=1))[0]
+        return dict(map_unordered(_try, [gl], workers=1))[0]
     except WorkerError:
         return "it crashed"
 
@@ -64,7 +64,7 @@ def _try(gl: str) -> str:
     use(gl)
     sphere = "<mujoco><worldbody><light pos='0 0 3'/><geom type='sphere' size='.3'/></worldbody></mujoco>"
     try:
-        with quietly():
+        with ignore_warnings():
             mujoco = _mujoco()
             model = mujoco.MjModel.from_xml_string(sphere)
             data = mujoco.MjData(model)
@@ -129,7 +129,7 @@ def make_views(env: Any, task: Task) -> Views:
     """The views of an unwrapped environment."""
     if task.family in ("cube", "scene", "puzzle"):
         return Views(Camera(env, (WIDTH, WIDTH), lambda: "front"))
-    maze = Maze.of(env)
+    maze = Maze.from_env(env)
     if maze is None:
         raise VideoError(f"{task.name} cannot be filmed: only OGBench's environments have a camera here.")
     rows, columns = maze.free.shape

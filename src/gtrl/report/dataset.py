@@ -10,11 +10,11 @@ from rich.table import Table
 from gtrl import console
 from gtrl.data.checks import Arrays, Fact, Report, check, check_file, read_arrays, task_of
 from gtrl.data.coverage import coverage, exits_taken
-from gtrl.data.origin import files_of, noted
+from gtrl.data.origin import files_of, read_origin
 from gtrl.data.task_goals import task_goals
 from gtrl.envs.maze import Maze, maze_of
 from gtrl.errors import DataError
-from gtrl.tasks import OTHERS, TASKS, OGBenchTask, Task
+from gtrl.tasks import EXTRA_TASKS, TASKS, OGBenchTask, Task
 
 
 def examine(path: Path, task: Task | None = None, picture: Path | None = None, draw: bool = True) -> Report:
@@ -49,7 +49,7 @@ def examine(path: Path, task: Task | None = None, picture: Path | None = None, d
 def _collected_for(path: Path) -> Task | None:
     """The task that the note beside a file names, if any."""
     training = path.with_name(f"{path.stem.removesuffix('-val')}.npz")
-    return (TASKS | OTHERS).get(noted(training).get("task", ""))
+    return (TASKS | EXTRA_TASKS).get(read_origin(training).get("task", ""))
 
 
 def examine_folder(shards: Sequence[Path], task: Task | None = None) -> tuple[Table, bool]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from gtrl import console
 from gtrl.envs.goals import GoalEpisodes
-from gtrl.envs.isolation import Isolated
+from gtrl.envs.isolation import IsolatedEnv
 from gtrl.envs.make import DEFAULT_EPISODE_LENGTH, make_environment
 from gtrl.errors import RunError, VideoError
 from gtrl.evaluation.evaluate import RECORDED, look_up, walked_maze
@@ -27,13 +27,13 @@ from gtrl.report.film import FRAMES_PER_SECOND, Caption, Format, choose_format, 
 from gtrl.runs.policy import Policy, load_policy
 from gtrl.runs.run import Run, shown
 from gtrl.tasks import Task
-from gtrl.workers import spread
+from gtrl.workers import map_unordered
 
 FRAMES = 125  # of the longest episode: five seconds, so that a whole film takes half a minute
 HELD = FRAMES_PER_SECOND  # an episode's last frame stands for a second
 
 
-class Filmed(Isolated):
+class Filmed(IsolatedEnv):
     """An environment that keeps a picture of each episode's goal, which OGBench shows within a reset, on request."""
 
     def __init__(self, env: Any, views: Views) -> None:
@@ -103,7 +103,7 @@ def film_policy(
     jobs = [(Job(str(policy), task, (episode,), base_seed, record=0, plugins=plugins), gl) for episode in episodes]
     films = {}
     with console.bar("filming", len(jobs), "episodes", show) as bar:
-        for index, film in spread(_film_job, jobs, workers):
+        for index, film in map_unordered(_film_job, jobs, workers):
             films[index] = film
             bar(1, f"{len(films)} of {len(jobs)} goals")
     return [films[index] for index in range(len(jobs))]

@@ -16,7 +16,7 @@ import numpy as np
 
 from gtrl.errors import RunError, UnknownNameError
 from gtrl.io import mlp, mlp_file
-from gtrl.io.mlp_file import Exportable, FormatError, Header, impossible, whole_number
+from gtrl.io.mlp_file import Exportable, FormatError, Header, positive_integer, reject_field
 from gtrl.registry import Registry
 
 DIMENSIONS = ("observation_dim", "goal_dim", "action_dim")
@@ -41,11 +41,11 @@ class Policy(ABC):
         """Raises `FormatError` where arrays and header are not those of such a policy. Reads no arrays here."""
         del arrays
         for name in DIMENSIONS:
-            whole_number(header, name, math.inf)
+            positive_integer(header, name, math.inf)
         if header.get("task") is not None:  # it can be evaluated, under its name
             for name, kind in EVALUATED_AS.items():
                 if not isinstance(header.get(name), kind):
-                    impossible(header, name)
+                    reject_field(header, name)
         self.header = header
         self.random = np.random.default_rng(seed)
 
@@ -109,7 +109,7 @@ class FlowPolicy(Policy):
         super().__init__(arrays, header, seed)
         if "flow_steps" not in header:
             raise FormatError("it is a flow, but does not say in how many steps to follow it (flow_steps)")
-        self.steps = whole_number(header, "flow_steps", MAX_FLOW_STEPS)
+        self.steps = positive_integer(header, "flow_steps", MAX_FLOW_STEPS)
         self.noise_dim = header["action_dim"]
         inputs = sum(header[name] for name in DIMENSIONS) + 1
         self.network = mlp_file.build(arrays, header, (inputs, self.noise_dim))
@@ -117,7 +117,9 @@ class FlowPolicy(Policy):
             raise FormatError("it is a flow, whose action is clipped, but its header says otherwise (output)")
 
     def act(self, observation: np.ndarray, goal: np.ndarray, noise: np.ndarray) -> np.ndarray:
-        return mlp.flow(self.network.unbounded, np.concatenate([observation, goal], -1), noise, self.steps, np)
+        return mlp.integrate_flow(
+            self.network.unbounded, np.concatenate([observation, goal], -1), noise, self.steps, np
+        )
 
 
 def _is_kind(thing: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from gtrl.errors import ConfigError
 from gtrl.registry import Registry
-from gtrl.tasks.ogbench import OTHERS, TASKS, OGBenchTask
+from gtrl.tasks.ogbench import EXTRA_TASKS, TASKS, OGBenchTask
 from gtrl.tasks.protocol import (
     ACTOR_GOALS,
     BATCH_SIZE,
@@ -28,13 +28,13 @@ __all__ = [
     "ACTOR_GOALS",
     "BATCH_SIZE",
     "EPISODES_PER_GOAL",
+    "EXTRA_TASKS",
     "GOALS_PER_TASK",
     "GRADIENT_STEPS",
     "HIDDEN",
     "HINDSIGHT_CLIP",
     "LEARNING_RATE",
     "ONE_STEP_EXPECTILE",
-    "OTHERS",
     "RANDOM_GOALS",
     "REGISTERED",
     "SCORED_STEPS",
@@ -51,13 +51,13 @@ __all__ = [
     "ogbench_task",
 ]  # fmt: skip
 
-REGISTERED: Registry[Task] = Registry("task", "gtrl.tasks", lambda thing: isinstance(thing, Task), TASKS | OTHERS)
+REGISTERED: Registry[Task] = Registry("task", "gtrl.tasks", lambda thing: isinstance(thing, Task), TASKS | EXTRA_TASKS)
 
 
 def find_task(name: str) -> Task:
     """The task of that name, or at `module:NAME`; OGBench's spellings with `-oraclerep` and `-v0` will do too."""
     short = name.removesuffix("-v0").removesuffix("-oraclerep")
-    return REGISTERED.find(short if short in TASKS | OTHERS else name)
+    return REGISTERED.find(short if short in TASKS | EXTRA_TASKS else name)
 
 
 def ogbench_task(task: str | Task) -> OGBenchTask:

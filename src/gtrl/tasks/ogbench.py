@@ -1,6 +1,6 @@
 """The nineteen tasks of the paper, with every number of its tables 3 (data) and 5 (per task).
 
-`OTHERS` holds mazes that are not in the paper's tables but run through the same code: the medium
+`EXTRA_TASKS` holds mazes that are not in the paper's tables but run through the same code: the medium
 point maze and the small teleport maze of `gtrl demo`.
 """
 
@@ -131,4 +131,4 @@ _OTHER_ROWS = (
     _task("pointmaze-mini-navigate",      "teleport",      (300, 200),      _POINT,       400,   0.0,   0.05, 0.995,
           "gtrl.envs.mini_maze:make_mini_maze"),
 )  # fmt: skip
-OTHERS: dict[str, OGBenchTask] = {task.name: task for task in _OTHER_ROWS}
+EXTRA_TASKS: dict[str, OGBenchTask] = {task.name: task for task in _OTHER_ROWS}

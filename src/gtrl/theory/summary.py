@@ -47,22 +47,22 @@ def print_summary(out: Path | None = None, processes: int = checks.PROCESSES, se
         raise ConfigError(f"the propositions need at least one random process to be checked on, not {processes}.")
     if seed < 0:
         raise ConfigError(f"the seed must be 0 or more, not {seed}.")
-    console.say(f"Example 1: s leads to A or B, each half the time; to g it is 1 step from A, 10 from B (γ = {GAMMA})")
+    console.echo(f"Example 1: s leads to A or B, each half the time; to g it is 1 step from A, 10 from B (γ = {GAMMA})")
     console.print_table(example_table())
-    console.say("\nChecked, each against another computation:")
+    console.echo("\nChecked, each against another computation:")
     everything_holds = True
     for check in checks.run(processes, seed):
         everything_holds &= check.holds
-        console.say(f"  {_check_line(check)}")
-    console.say("\nAssumed, and what happens without it:")
+        console.echo(f"  {_check_line(check)}")
+    console.echo("\nAssumed, and what happens without it:")
     for example in counterexamples.run():
-        console.say(f"  · {_example_line(example)}")
+        console.echo(f"  · {_example_line(example)}")
     if out:
         from gtrl.theory.pictures import draw
 
-        console.say("\nPictures, each as .png and .svg:")
+        console.echo("\nPictures, each as .png and .svg:")
         for path in draw(out.expanduser()):
-            console.say(f"  {path}")
+            console.echo(f"  {path}")
     return everything_holds
 
 

@@ -111,7 +111,7 @@ def _kind_of(algorithm: Any) -> type[Algorithm]:
         raise ConfigError(f"{algorithm!r:.60} is not a method: give its name, its class, or an object of it.")
     if "name" not in vars(kind):
         raise ConfigError(f"{kind.__name__} needs a name of its own: name: ClassVar = ...")
-    if ALGORITHMS.module_of(kind.name) is not None or kind.name not in ALGORITHMS.things:
+    if ALGORITHMS.module_of(kind.name) is not None or kind.name not in ALGORITHMS.entries:
         load_plugin(kind.__module__)
     ALGORITHMS.add(kind, kind.__module__)
     return kind

@@ -87,6 +87,6 @@ def fit(
 def _next_stop(step: int, training: Training, rotation: Rotation) -> int:
     """The next step at which there is something to do: a log, another shard, a checkpoint, the end."""
     next_log = (step // training.log_every + 1) * training.log_every
-    next_shard = rotation.end(step) or training.steps
+    next_shard = rotation.next_switch(step) or training.steps
     checkpoints = (mark for mark in training.checkpoint_steps if mark > step)
     return min([next_log, next_shard, training.steps, *checkpoints])

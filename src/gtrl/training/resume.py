@@ -15,7 +15,7 @@ from gtrl import __version__
 from gtrl.algorithms import ALGORITHMS, Algorithm
 from gtrl.data.dataset import Data
 from gtrl.errors import RunError
-from gtrl.io.atomic import PARTIAL
+from gtrl.io.atomic import PARTIAL_SUFFIX
 from gtrl.runs import checkpoints
 from gtrl.runs.run import LOCK, Run
 from gtrl.tasks import REGISTERED, Task
@@ -104,7 +104,7 @@ def begin(run: Run, config: dict[str, Any], fresh: Callable[[], State], resume: 
         raise RunError(f"{run.path} holds a run already; choose another --out, or --resume to continue it.")
     if run.exists:
         return _go_on(run, config, fresh, accept_changes)
-    if any(path.name != LOCK and path.suffix != PARTIAL for path in run.path.iterdir()):
+    if any(path.name != LOCK and path.suffix != PARTIAL_SUFFIX for path in run.path.iterdir()):
         raise RunError(f"{run.path} is not empty and not a run directory; choose another --out.")
     run.save_config(config)
     return Start(0, fresh, lambda _: False)

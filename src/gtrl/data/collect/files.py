@@ -23,13 +23,13 @@ from gtrl.data.collect import make_collector
 from gtrl.data.collect.episode import Collector
 from gtrl.data.collect.expert import NO_EXPERTS, Experts
 from gtrl.data.collect.plan import SPLITS, File, Plan
-from gtrl.data.origin import digest_of, noted, origin_of, origin_path, record_origin
+from gtrl.data.origin import digest_of, origin_of, origin_path, read_origin, record_origin
 from gtrl.errors import ConfigError, DataError
 from gtrl.io.atomic import atomic_write, write_text
 from gtrl.io.locks import locked
 from gtrl.io.npz import join_npz
 from gtrl.tasks import OGBenchTask, Task
-from gtrl.workers import spread
+from gtrl.workers import map_unordered
 
 
 @lru_cache(maxsize=1)
@@ -45,7 +45,7 @@ def _collect_part(job: tuple[Plan, str, range]) -> int:
     seeds = [np.random.SeedSequence([plan.seed, SPLITS[split], index]) for index in indices]
     episodes = [collector.episode(seed) for seed in seeds]
     arrays = {key: np.concatenate([episode[key] for episode in episodes]) for key in episodes[0]}
-    with atomic_write(plan.part(split, indices)) as file:
+    with atomic_write(plan.part_path(split, indices)) as file:
         np.savez(file, allow_pickle=False, **arrays)
     return len(arrays["terminals"])
 
@@ -53,20 +53,20 @@ def _collect_part(job: tuple[Plan, str, range]) -> int:
 @contextmanager
 def _begun(plan: Plan) -> Iterator[None]:
     """The work folder, begun or gone on with, for this process alone; removed when all is done."""
-    note = plan.work / "plan.json"
+    note = plan.work_folder / "plan.json"
     if not note.exists():
         _refuse_to_overwrite(plan)
-        plan.work.mkdir(parents=True, exist_ok=True)
-    with locked(plan.work / "lock", f"collecting into {plan.work}"):
+        plan.work_folder.mkdir(parents=True, exist_ok=True)
+    with locked(plan.work_folder / "lock", f"collecting into {plan.work_folder}"):
         if not note.exists():
             write_text(note, json.dumps(plan.describe(), indent=2) + "\n")
         _check_same(plan, note)
         yield
-        for file in plan.work.iterdir():
-            if file not in (note, plan.work / "lock"):
+        for file in plan.work_folder.iterdir():
+            if file not in (note, plan.work_folder / "lock"):
                 file.unlink(missing_ok=True)
         note.unlink()
-    plan.work.rmdir()
+    plan.work_folder.rmdir()
 
 
 def _refuse_to_overwrite(plan: Plan) -> None:
@@ -79,11 +79,13 @@ def _check_same(plan: Plan, note: Path) -> None:
     try:
         begun, wanted = json.loads(note.read_text()), plan.describe()
     except ValueError as error:
-        raise DataError(f"{note} cannot be read; remove {plan.work} to begin anew.") from error
+        raise DataError(f"{note} cannot be read; remove {plan.work_folder} to begin anew.") from error
     differing = [key for key in wanted if begun.get(key) != wanted[key]]
     if differing:
         found = " and ".join(f"{key} {json.dumps(begun.get(key))}" for key in differing)
-        raise DataError(f"{plan.work} holds an interrupted collection with {found}; go on with that, or remove it.")
+        raise DataError(
+            f"{plan.work_folder} holds an interrupted collection with {found}; go on with that, or remove it."
+        )
 
 
 def _is_done(plan: Plan) -> bool:
@@ -95,16 +97,16 @@ def _is_done(plan: Plan) -> bool:
         digests = {file.path.name: digest_of(file.path) for file in (train, validation)}
         if origin_of(train.path, digests) != wanted:
             return False
-    return not (plan.work / "plan.json").exists()
+    return not (plan.work_folder / "plan.json").exists()
 
 
 def _is_placed(plan: Plan, shard: tuple[File, File], file: File) -> bool:
     """Whether a file of this collection is where it belongs; a file from elsewhere in its place is an error."""
     if not file.path.exists():
         return False
-    digests = noted(shard[0].path).get("sha256") or {}
+    digests = read_origin(shard[0].path).get("sha256") or {}
     if digests.get(file.path.name) != digest_of(file.path):
-        raise DataError(f"{file.path} exists already and is not from this collection; remove it or {plan.work}.")
+        raise DataError(f"{file.path} exists already and is not from this collection; remove it or {plan.work_folder}.")
     return True
 
 
@@ -113,9 +115,9 @@ def _missing(plan: Plan, shard: tuple[File, File]) -> list[tuple[Plan, str, rang
     return [
         (plan, file.split, episodes)
         for file in shard
-        if not _is_placed(plan, shard, file) and not (plan.work / file.path.name).exists()
+        if not _is_placed(plan, shard, file) and not (plan.work_folder / file.path.name).exists()
         for episodes in file.parts(plan.episodes_per_part)
-        if not zipfile.is_zipfile(plan.part(file.split, episodes))  # neither there nor torn by a power cut
+        if not zipfile.is_zipfile(plan.part_path(file.split, episodes))  # neither there nor torn by a power cut
     ]
 
 
@@ -128,8 +130,8 @@ def _join(plan: Plan, shard: tuple[File, File]) -> None:
     train, validation = shard
     if train.path.exists():
         return
-    parts = {file: [plan.part(file.split, part) for part in file.parts(plan.episodes_per_part)] for file in shard}
-    waiting = {file: plan.work / file.path.name for file in shard}
+    parts = {file: [plan.part_path(file.split, part) for part in file.parts(plan.episodes_per_part)] for file in shard}
+    waiting = {file: plan.work_folder / file.path.name for file in shard}
     for file in shard:
         if not file.path.exists() and not waiting[file].exists():
             join_npz(waiting[file], parts[file])
@@ -164,7 +166,7 @@ def collect(
     if workers is not None and workers < 1:
         raise ConfigError(f"workers is {workers} and must be at least 1.")
     if _is_done(plan):
-        shutil.rmtree(plan.work, ignore_errors=True)
+        shutil.rmtree(plan.work_folder, ignore_errors=True)
         return plan.path
     with console.resume_hint(), _begun(plan):
         missing = [_missing(plan, shard) for shard in plan.files]
@@ -175,7 +177,7 @@ def collect(
             for shard in range(plan.shards):
                 if not to_do[shard]:
                     _join(plan, plan.files[shard])
-            for index, rows in spread(_collect_part, [job for _, job in jobs], workers):
+            for index, rows in map_unordered(_collect_part, [job for _, job in jobs], workers):
                 bar(rows)
                 shard = jobs[index][0]
                 to_do[shard] -= 1

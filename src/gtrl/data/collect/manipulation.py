@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from gtrl.data.collect.episode import Arrays, Recorder, child_seed
-from gtrl.envs.isolation import Isolated
+from gtrl.envs.isolation import IsolatedEnv
 from gtrl.envs.make import make_environment
-from gtrl.envs.ogbench import OBJECTS
+from gtrl.envs.ogbench import OBJECT_QPOS_START
 from gtrl.tasks import OGBenchTask
 
 NOISE, NOISE_SMOOTHING = 0.1, 0.5
@@ -26,7 +26,7 @@ class PlayCollector:
     def __init__(self, task: OGBenchTask) -> None:
         options = {"mode": "data_collection", "terminate_at_goal": False, "visualize_info": False}
         # Before the oracles: what they import fails where MUJOCO_GL names a backend that is missing.
-        self.env = Isolated(make_environment(task, **options))
+        self.env = IsolatedEnv(make_environment(task, **options))
 
         from ogbench.manipspace.oracles.plan.button_plan import ButtonPlanOracle
         from ogbench.manipspace.oracles.plan.cube_plan import CubePlanOracle
@@ -55,13 +55,13 @@ class PlayCollector:
         stack = float(np.random.default_rng(child_seed(seed, 0)).uniform(*self.stack))
         observation, info = self.env.reset(seed, {})
         record = Recorder()
-        with self.env.own_randomness():
+        with self.env.own_random_state():
             oracle = self.begin(observation, info)
             for _ in range(self.rows):
                 action = oracle.select_action(observation, info)
                 following, _, _, _, info = self.simulator.step(action)
                 record.add(observation, action, info)
-                if self.scene and out_of_sight(info["prev_qpos"][OBJECTS : OBJECTS + 3]):
+                if self.scene and out_of_sight(info["prev_qpos"][OBJECT_QPOS_START : OBJECT_QPOS_START + 3]):
                     return None
                 observation = following
                 if oracle.done:

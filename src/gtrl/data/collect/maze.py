@@ -6,7 +6,7 @@ import numpy as np
 
 from gtrl.data.collect.episode import Arrays, Recorder, child_seed
 from gtrl.data.collect.expert import NO_EXPERTS, Experts, load_expert
-from gtrl.envs.isolation import Isolated
+from gtrl.envs.isolation import IsolatedEnv
 from gtrl.envs.make import make_environment
 from gtrl.envs.maze import Cell, Maze
 from gtrl.tasks import OGBenchTask
@@ -23,9 +23,9 @@ class MazeCollector:
     """
 
     def __init__(self, task: OGBenchTask, experts: Experts = NO_EXPERTS) -> None:
-        self.env = Isolated(make_environment(task))
-        self.maze: Any = self.env.env.unwrapped
-        self.map = plan_of(self.maze)
+        self.env = IsolatedEnv(make_environment(task))
+        self.simulator: Any = self.env.env.unwrapped
+        self.maze = maze_of_env(self.simulator)
         self.stitch = task.name.endswith("stitch")
         self.expert = None if task.family == "pointmaze" else load_expert(experts.walk, task, "walk")
         self.deviation = POINT_NOISE if self.expert is None else EXPERT_NOISE
@@ -34,34 +34,34 @@ class MazeCollector:
     def episode(self, seed: np.random.SeedSequence) -> Arrays:
         """One episode; the seed alone decides it."""
         choices = np.random.default_rng(child_seed(seed, 0))
-        start = pick(choices, self.map.cells)
-        reachable = self.map.at_distance(start, STITCH_DISTANCE) if self.stitch else self.map.vertices
-        goal = pick(choices, reachable)
+        start = random_cell(choices, self.maze.cells)
+        reachable = self.maze.at_distance(start, STITCH_DISTANCE) if self.stitch else self.maze.vertices
+        goal = random_cell(choices, reachable)
         observation, _ = self.env.reset(seed, {"task_info": {"init_ij": start, "goal_ij": goal}})
         record = Recorder()
-        with self.env.own_randomness():
+        with self.env.own_random_state():
             for noise in self.deviation * choices.standard_normal(self.shape):
                 action = self.direction(goal)
                 if self.expert is not None:
                     action = self.expert(observation[2:], action)
                 action = np.clip(action + noise, -1, 1)
-                following, _, _, _, info = self.maze.step(action)
+                following, _, _, _, info = self.simulator.step(action)
                 record.add(observation, action, info)
                 observation = following
                 if info["success"] and not self.stitch:
-                    goal = pick(choices, self.map.vertices)
-                    self.maze.set_goal(goal_xy=self.maze.add_noise(self.map.xy(goal)))
+                    goal = random_cell(choices, self.maze.vertices)
+                    self.simulator.set_goal(goal_xy=self.simulator.add_noise(self.maze.xy(goal)))
         return record.arrays()
 
     def direction(self, goal: Cell) -> np.ndarray:
         """The unit vector from the agent to the centre of the next cell on the way."""
-        xy = self.maze.get_xy()
-        next_cell = self.map.towards(goal)[self.map.cell_at(xy)]
-        return unit_vector(self.map.xy(next_cell) - xy)
+        xy = self.simulator.get_xy()
+        next_cell = self.maze.towards(goal)[self.maze.cell_at(xy)]
+        return unit_vector(self.maze.xy(next_cell) - xy)
 
 
-def plan_of(env: Any) -> Maze:
-    maze = Maze.of(env)
+def maze_of_env(env: Any) -> Maze:
+    maze = Maze.from_env(env)
     assert maze is not None, "every task of these collectors is a maze"
     return maze
 
@@ -70,5 +70,5 @@ def unit_vector(away: np.ndarray) -> np.ndarray:
     return away / (np.linalg.norm(away) + 1e-6)
 
 
-def pick(choices: np.random.Generator, cells: list[Cell]) -> Cell:
+def random_cell(choices: np.random.Generator, cells: list[Cell]) -> Cell:
     return cells[int(choices.integers(len(cells)))]

@@ -68,12 +68,12 @@ class Plan:
         return plan
 
     @property
-    def held_out(self) -> int:
+    def validation_episodes(self) -> int:
         """How many validation episodes go with the training episodes; each shard has one at least."""
         return max(self.shards, self.episodes // VALIDATION_SHARE)
 
     @property
-    def work(self) -> Path:
+    def work_folder(self) -> Path:
         """Where parts are kept until they are joined."""
         return self.path.with_name(f"{self.path.name.removesuffix('.npz')}.collecting")
 
@@ -88,19 +88,19 @@ class Plan:
         for shard in range(self.shards):
             path = self.path if self.shards == 1 else self.path / f"{self.task.dataset}-{shard:03}.npz"
             train = File(path, "train", share(self.episodes, shard))
-            result.append((train, File(validation_path(path), "val", share(self.held_out, shard))))
+            result.append((train, File(validation_path(path), "val", share(self.validation_episodes, shard))))
         return result
 
     @property
     def rows(self) -> int:
-        return (self.episodes + self.held_out) * (self.task.trajectory_length + 1)
+        return (self.episodes + self.validation_episodes) * (self.task.trajectory_length + 1)
 
     @property
     def episodes_per_part(self) -> int:
         return max(1, ROWS_PER_PART // (self.task.trajectory_length + 1))
 
-    def part(self, split: str, episodes: range) -> Path:
-        return self.work / f"{split}-{episodes.start:08}-{episodes.stop:08}.npz"
+    def part_path(self, split: str, episodes: range) -> Path:
+        return self.work_folder / f"{split}-{episodes.start:08}-{episodes.stop:08}.npz"
 
     def describe(self) -> dict[str, Any]:
         """Everything the data depends on."""

@@ -11,8 +11,8 @@ import numpy as np
 
 from gtrl.data.collect.episode import Arrays, Recorder, child_seed
 from gtrl.data.collect.expert import Experts, load_expert
-from gtrl.data.collect.maze import EXPERT_NOISE, pick, plan_of, unit_vector
-from gtrl.envs.isolation import Isolated
+from gtrl.data.collect.maze import EXPERT_NOISE, maze_of_env, random_cell, unit_vector
+from gtrl.envs.isolation import IsolatedEnv
 from gtrl.envs.make import make_environment
 from gtrl.tasks import OGBenchTask
 
@@ -25,9 +25,9 @@ class SoccerCollector:
     """Collects episodes: *navigate* (fetch the ball, bring it to one goal after another) or *stitch* (one of both)."""
 
     def __init__(self, task: OGBenchTask, experts: Experts) -> None:
-        self.env = Isolated(make_environment(task))
-        self.maze: Any = self.env.env.unwrapped
-        self.map = plan_of(self.maze)
+        self.env = IsolatedEnv(make_environment(task))
+        self.simulator: Any = self.env.env.unwrapped
+        self.maze = maze_of_env(self.simulator)
         self.stitch = task.name.endswith("stitch")
         self.shape = (task.trajectory_length + 1, task.action_dim)
         self.walk_expert = load_expert(experts.walk, task, "walk")
@@ -36,7 +36,7 @@ class SoccerCollector:
     def episode(self, seed: np.random.SeedSequence) -> Arrays:
         """One episode; the seed alone decides it."""
         choices = np.random.default_rng(child_seed(seed, 0))
-        agent, ball, goal = (self.map.cells[k] for k in choices.permutation(len(self.map.cells))[:3])
+        agent, ball, goal = (self.maze.cells[k] for k in choices.permutation(len(self.maze.cells))[:3])
         dribbling = bool(choices.integers(2))
         if self.stitch and dribbling:
             ball = agent
@@ -44,24 +44,24 @@ class SoccerCollector:
         observation, _ = self.env.reset(seed, {"task_info": cells})
         record = Recorder()
         detours = Detours(choices, self)
-        with self.env.own_randomness():
+        with self.env.own_random_state():
             for noise in EXPERT_NOISE * choices.standard_normal(self.shape):
                 if self.stitch:
-                    goal_xy = np.asarray(self.maze.cur_goal_xy)
+                    goal_xy = np.asarray(self.simulator.cur_goal_xy)
                     action = self.dribble(observation) if dribbling else self.walk(observation, goal_xy)
                 else:
                     action = self.fetch(observation, detours)
                 action = np.clip(action + noise, -1, 1)
-                following, _, _, _, info = self.maze.step(action)
+                following, _, _, _, info = self.simulator.step(action)
                 record.add(observation, action, info)
                 observation = following
                 if info["success"] and not self.stitch:
-                    self.maze.set_goal(goal_xy=self.random_place(choices))
+                    self.simulator.set_goal(goal_xy=self.random_place(choices))
         return record.arrays()
 
     def fetch(self, observation: np.ndarray, detours: "Detours") -> np.ndarray:
         """Walk to the ball when it is far, else dribble it to the goal; when stuck, walk somewhere else first."""
-        agent, ball = self.maze.get_agent_ball_xy()
+        agent, ball = self.simulator.get_agent_ball_xy()
         detour = detours.at(agent)
         if detour is not None:
             return self.walk(observation, detour)
@@ -69,20 +69,20 @@ class SoccerCollector:
 
     def walk(self, observation: np.ndarray, target: np.ndarray) -> np.ndarray:
         """Towards a place: from cell to cell, and straight within its cell."""
-        agent, _ = self.maze.get_agent_ball_xy()
-        here, there = self.map.cell_at(agent), self.map.cell_at(target)
-        next_place = target if here == there else self.map.xy(self.map.towards(there)[here])
+        agent, _ = self.simulator.get_agent_ball_xy()
+        here, there = self.maze.cell_at(agent), self.maze.cell_at(target)
+        next_place = target if here == there else self.maze.xy(self.maze.towards(there)[here])
         return self.walk_expert(observation[2:15], observation[22:36], unit_vector(next_place - agent))
 
     def dribble(self, observation: np.ndarray) -> np.ndarray:
         """The ball towards the goal, or towards a nearer place on the way to it."""
-        agent, ball = self.maze.get_agent_ball_xy()
-        away = np.asarray(self.maze.cur_goal_xy) - ball
+        agent, ball = self.simulator.get_agent_ball_xy()
+        away = np.asarray(self.simulator.cur_goal_xy) - ball
         away = away * min(1.0, FARTHEST_GOAL / (np.linalg.norm(away) + 1e-6))
         return self.dribble_expert(observation[2:15], observation[17:], ball - agent, away)
 
     def random_place(self, choices: np.random.Generator) -> np.ndarray:
-        return np.asarray(self.maze.add_noise(self.map.xy(pick(choices, self.map.cells))))
+        return np.asarray(self.simulator.add_noise(self.maze.xy(random_cell(choices, self.maze.cells))))
 
 
 class Detours:

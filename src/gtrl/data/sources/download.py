@@ -21,29 +21,29 @@ from gtrl import console
 from gtrl.console import Bar, resume_hint
 from gtrl.data.checks import check_file
 from gtrl.data.origin import digest_of, origin_path, record_origin, validation_path
-from gtrl.envs.isolation import quietly
+from gtrl.envs.isolation import ignore_warnings
 from gtrl.errors import ConfigError, DataError, DownloadError
 from gtrl.io.atomic import read_json, write_text
 from gtrl.io.locks import locked
 from gtrl.tasks import OGBenchTask
 
-MIRROR = "GTRL_MIRROR"  # the environment variable
-TIMEOUT = 20.0  # seconds without an answer
-ATTEMPTS = 5  # times a transfer is resumed without a byte of progress
-PAUSE = 1.0  # seconds before the first of them; twice as long before each next
-BLOCK = 1 << 18  # bytes read at a time
-MEGA = 1e6
+MIRROR_VARIABLE = "GTRL_MIRROR"  # the environment variable
+TIMEOUT_SECONDS = 20.0  # seconds without an answer
+MAX_STALLED_ATTEMPTS = 5  # times a transfer is resumed without a byte of progress
+FIRST_RETRY_SECONDS = 1.0  # seconds before the first of them; twice as long before each next
+BLOCK_BYTES = 1 << 18  # bytes read at a time
+BYTES_PER_MB = 1e6
 
 
-class Broken(Exception):  # noqa: N818, a condition that resuming repairs
+class TransferError(Exception):
     """The connection ended before the file did."""
 
 
 def sources(mirror: str | None = None) -> list[str]:
     """Addresses to try, in order: OGBench's own, then the mirror given here or in the environment."""
-    with quietly():
+    with ignore_warnings():
         from ogbench.utils import DATASET_URL
-    given = mirror or os.environ.get(MIRROR)
+    given = mirror or os.environ.get(MIRROR_VARIABLE)
     if given and not _is_address(given):
         raise ConfigError(f"the mirror '{given}' is not an address such as https://host/folder.")
     return [DATASET_URL, *([given.rstrip("/")] if given else [])]
@@ -128,14 +128,14 @@ def _fetch(url: str, partial: Path, show: bool) -> None:
         while True:
             try:
                 _transfer(url, partial, bar)
-            except Broken as error:
+            except TransferError as error:
                 failures = 1 if _size(partial) > farthest else failures + 1
                 farthest = max(farthest, _size(partial))
-                if failures >= ATTEMPTS:
-                    came = f"{_size(partial) / MEGA:,.1f} MB"
+                if failures >= MAX_STALLED_ATTEMPTS:
+                    came = f"{_size(partial) / BYTES_PER_MB:,.1f} MB"
                     message = f"broke off {name} after {came} ({error}); the same command goes on from there"
                     raise DownloadError(message) from error
-                time.sleep(PAUSE * 2 ** (failures - 1))
+                time.sleep(FIRST_RETRY_SECONDS * 2 ** (failures - 1))
             else:
                 return
 
@@ -161,13 +161,13 @@ def _transfer(url: str, partial: Path, bar: Bar) -> None:
         tag = answer.headers.get("ETag") or answer.headers.get("Last-Modified") or ""
         write_text(_note(partial), json.dumps({"url": url, "tag": "" if tag.startswith("W/") else tag, "size": size}))
         with partial.open("ab") as file:
-            bar.begin(start / MEGA, size / MEGA if size else None)
+            bar.begin(start / BYTES_PER_MB, size / BYTES_PER_MB if size else None)
             while block := _read(answer):
                 file.write(block)
-                bar(len(block) / MEGA)
+                bar(len(block) / BYTES_PER_MB)
             done = file.tell()
     if size is not None and done < size:
-        raise Broken(f"{done / MEGA:,.1f} of {size / MEGA:,.1f} MB came")
+        raise TransferError(f"{done / BYTES_PER_MB:,.1f} of {size / BYTES_PER_MB:,.1f} MB came")
 
 
 def _span(answer: Any, have: int, partial: Path) -> tuple[int, int | None]:
@@ -179,7 +179,7 @@ def _span(answer: Any, have: int, partial: Path) -> tuple[int, int | None]:
             if unit == "bytes" and int(first) == have:
                 return have, int(total) if total != "*" else None
         _discard(partial)  # the next try asks for all of it
-        raise Broken("another piece of the file came than was asked for")
+        raise TransferError("another piece of the file came than was asked for")
     if "html" in answer.headers.get("Content-Type", ""):
         raise DownloadError("sent a web page instead of the file")
     length = answer.headers.get("Content-Length") or ""
@@ -188,14 +188,14 @@ def _span(answer: Any, have: int, partial: Path) -> tuple[int, int | None]:
 
 def _open(request: urllib.request.Request, partial: Path) -> Any:
     name = request.full_url.rsplit("/", 1)[-1]
-    failure = Broken if request.has_header("Range") else DownloadError  # a partial file is worth another attempt
+    failure = TransferError if request.has_header("Range") else DownloadError  # a partial file is worth another attempt
     try:
-        return urllib.request.urlopen(request, timeout=TIMEOUT)  # noqa: S310, http or https
+        return urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS)  # noqa: S310, http or https
     except urllib.error.HTTPError as error:
         error.close()
         if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
             _discard(partial)  # the file is another one by now: all of it again
-            raise Broken("the file has changed") from error
+            raise TransferError("the file has changed") from error
         answers = {401: "wants a password for", 403: "refuses", 404: "has no file", 410: "has no more file"}
         if error.code >= 500 or error.code == http.client.TOO_MANY_REQUESTS:
             raise failure(f"is out of order just now ({error.code} {error.reason})") from error
@@ -203,14 +203,14 @@ def _open(request: urllib.request.Request, partial: Path) -> Any:
     except (OSError, http.client.HTTPException, UnicodeError) as error:
         reason = getattr(error, "reason", error)
         if isinstance(reason, TimeoutError):
-            raise failure(f"did not answer within {TIMEOUT:g} s") from error
+            raise failure(f"did not answer within {TIMEOUT_SECONDS:g} s") from error
         raise failure(f"cannot be reached ({reason})") from error
 
 
 def _read(answer: Any) -> bytes:
     try:
-        return answer.read1(BLOCK)
+        return answer.read1(BLOCK_BYTES)
     except TimeoutError as error:
-        raise Broken(f"nothing came for {TIMEOUT:g} s") from error
+        raise TransferError(f"nothing came for {TIMEOUT_SECONDS:g} s") from error
     except (OSError, http.client.HTTPException) as error:
-        raise Broken(str(error) or type(error).__name__) from error
+        raise TransferError(str(error) or type(error).__name__) from error

@@ -8,7 +8,7 @@ from gtrl.data.collect.expert import FLAGS, NO_EXPERTS, Experts, roles_of
 from gtrl.data.collect.files import collect
 from gtrl.data.collect.plan import Plan
 from gtrl.data.origin import digest_of, files_of, origin_of, validation_path
-from gtrl.data.sources.download import MIRROR, discard_partials, download
+from gtrl.data.sources.download import MIRROR_VARIABLE, discard_partials, download
 from gtrl.errors import DataError, DownloadError
 from gtrl.tasks import OGBenchTask, Task, ogbench_task
 
@@ -44,8 +44,8 @@ def get_dataset(
     if validation_path(path).exists():
         raise DataError(f"{validation_path(path)} lies there without its training file; move it away and try again.")
     plan = Plan(task, path, task.trajectories, seed=seed, experts=experts)
-    if plan.work.exists():
-        log.info(f"an interrupted collection is in {plan.work}: continuing it")
+    if plan.work_folder.exists():
+        log.info(f"an interrupted collection is in {plan.work_folder}: continuing it")
     elif not task.public:
         log.info(f"{task.name} has no public dataset: collecting it here")
     else:
@@ -84,6 +84,6 @@ def _check_can_collect(task: OGBenchTask, failure: DownloadError, experts: Exper
         needed = " and ".join(f"an expert that can {role} ({FLAGS[role]} FILE)" for role in missing)
         raise DownloadError(
             f"{task.dataset} could not be downloaded: {reason}; try again later, name another address with --mirror "
-            f"URL or {MIRROR}, or collect it with {needed}, see docs/formats.md."
+            f"URL or {MIRROR_VARIABLE}, or collect it with {needed}, see docs/formats.md."
         ) from failure
     log.warning(f"no download: {reason}. Collecting the data here instead; Ctrl-C stops, the same command continues.")
