@@ -281,7 +281,7 @@ def test_the_numbers_of_the_docs_are_those_of_the_command():
     rows = [line for line in page.splitlines() if re.match(r"\| (V\\\*|V_DC|TRL|GTRL|MC)", line)]
     for line, q in zip(rows, values.values(), strict=True):
         assert [cell.strip() for cell in line.split("|")[2:5:2]] == [f"{q[s, g]:.3f}", f"{q[s, a]:.3f}"]
-    assumptions = page.split("## What it takes")[1].split("## On your own")[0]
+    assumptions = page.split("## Which assumptions")[1].split("## How do I compute")[0]
     lines = [line for line in assumptions.splitlines() if line.startswith("| ")][1:]
     for line, example in zip(lines, counterexamples.run(), strict=True):
         number = f"{abs(example.found):.3f}".removeprefix("0").replace(".000", "0").replace(".500", ".5")
