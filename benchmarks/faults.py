@@ -45,10 +45,10 @@ sys.exit(cli.main(sys.argv[1:]))"""
 IMPATIENT = "workers.FIRST_PATIENCE_SECONDS, workers.MIN_PATIENCE_SECONDS, workers.PATIENCE_FACTOR = 20.0, 5.0, 3.0"
 RAISING = """
 def raising_job(job):  # in a worker
-    def stumble(self, action, step=rollout.Slot.step):
+    def stumble(self, action, step=rollout.RunningEpisode.step):
         if (self.episode.goal, self.episode.number, self.length) == (3, 1, 2): raise ValueError("a planted fault")
         return step(self, action)
-    rollout.Slot.step = stumble
+    rollout.RunningEpisode.step = stumble
     return rollout.run_episodes(rollout.load_policy(job.policy), job)
 rollout._run_job = raising_job
 """

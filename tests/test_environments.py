@@ -285,9 +285,7 @@ def test_a_task_made_on_the_spot_reaches_the_workers(tmp_path: Path) -> None:
 
 
 def test_a_policy_for_an_unknown_task(tmp_path: Path) -> None:
-    with pytest.raises(
-        RunError, match=r"trained for the task 'elsewhere', which is not known here: name it with --task"
-    ):
+    with pytest.raises(RunError, match=r"trained for the task 'elsewhere', which is unknown here: name it with --task"):
         evaluate(policy(tmp_path / "p.npz", task="elsewhere"), episodes=1)
 
 

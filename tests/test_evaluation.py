@@ -988,4 +988,4 @@ def test_a_wrong_run_is_noticed_before_the_first_is_evaluated(
 
 def test_nothing_to_evaluate(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["evaluate"]) == 2
-    assert "say what to evaluate" in capsys.readouterr().err
+    assert "nothing to evaluate" in capsys.readouterr().err

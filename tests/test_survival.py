@@ -675,13 +675,13 @@ def test_the_table_is_the_same_for_any_number_of_workers(
 def test_an_environment_that_raises_is_told_with_where(
     whole: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stumble(slot: Any, action: Any, step: Any = rollout.Slot.step) -> Any:
+    def stumble(slot: Any, action: Any, step: Any = rollout.RunningEpisode.step) -> Any:
         if (slot.episode.goal, slot.episode.number, slot.length) == (4, 1, 2):
             raise ValueError("stumbled")
         return step(slot, action)
 
     run = Run(shutil.copytree(whole.path, tmp_path / "run"))
-    monkeypatch.setattr(rollout.Slot, "step", stumble)
+    monkeypatch.setattr(rollout.RunningEpisode, "step", stumble)
     monkeypatch.setattr(rollout, "map_unordered", lambda function, jobs, *_, **__: enumerate(map(function, jobs)))
     said = f"^{MINI}, task4, episode 1: the environment raised ValueError: stumbled$"
     with pytest.raises(EpisodeError, match=said):
@@ -746,7 +746,7 @@ def test_an_evaluation_that_fails_does_not_stop_training(
     monkeypatch.setattr(evaluation, "roll_out", fail)
     with pytest.raises(RunError, match="training is complete, but an evaluation failed: stumbled"):
         train(callbacks=[EvaluateDuring(2)])
-    assert "the evaluation of step 20 failed; training goes on (stumbled)" in caplog.text
+    assert "the evaluation of step 20 failed; training continues (stumbled)" in caplog.text
     assert_same(train(), whole)
 
 

@@ -1,11 +1,12 @@
 """Offline goal-conditioned reinforcement learning: GTRL and the methods it is compared with.
 
+Example:
     run = gtrl.train("gtrl", "pointmaze-teleport-navigate-v0.npz", task="pointmaze-teleport-navigate", out="runs/mine")
     rows = gtrl.evaluate(run, episodes=50)
     policy = gtrl.load_policy(run.policy_path(seed=0))
     action = policy(observation, goal)
 
-Names are imported when they are first used: `import gtrl` and `gtrl.load_policy` need no JAX.
+Public names are imported on first use, so `import gtrl` and `gtrl.load_policy` do not import JAX.
 """
 
 import importlib
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
     from gtrl.training.session import Callback, Session
     from gtrl.training.train import train
 
-# Where each public name lives.
-_HOME = {
+# The public names of each module.
+_PUBLIC_NAMES = {
     "algorithms": ["make"],
     "algorithms.base": ["Algorithm"],
     "data.checks": ["check_file"],
@@ -58,7 +59,7 @@ _HOME = {
     "training.session": ["Callback", "Session"],
     "training.train": ["train"],
 }
-_MODULE_OF = {name: f"gtrl.{module}" for module, names in _HOME.items() for name in names}
+_MODULE_OF = {name: f"gtrl.{module}" for module, names in _PUBLIC_NAMES.items() for name in names}
 
 __all__ = [
     "TASKS", "Algorithm", "Batch", "Callback", "Data", "Dataset", "EvaluateDuring", "Experts", "GtrlError", "Policy",

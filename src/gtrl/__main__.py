@@ -1,4 +1,4 @@
-"""`python -m gtrl`."""
+"""Runs the command line with `python -m gtrl`."""
 
 import sys
 

@@ -1,8 +1,8 @@
-"""`gtrl bench`: how fast training is, beside what the machine could do and beside a loop as others write it.
+"""Measures training speed (`gtrl bench`), next to the limits of the hardware and a conventional training loop.
 
-Everything is measured in one run on one machine: our program, a reference-style loop (sampling in NumPy on the host,
-one dispatch a step, one seed), and the two rates that bound both: of a large matrix product and of memory. Times are
-medians over repeats, after a warm-up; the first step, which compiles, is reported separately.
+Everything is measured in one run on one machine: the package's training step, a reference loop (sampling in NumPy on
+the host, one dispatch per step, one seed), and the two rates that bound both, of a large matrix product and of memory.
+Times are medians over repeats, after a warm-up; the first step, which compiles, is reported separately.
 """
 
 import dataclasses
@@ -30,16 +30,16 @@ from gtrl.nn import speed
 from gtrl.tasks import LEARNING_RATE, Goals, OGBenchTask
 from gtrl.training import config, driver, loop
 
-REPEAT_SECONDS = 0.5  # that one repeat takes, about
+REPEAT_SECONDS = 0.5  # approximate duration of one repeat
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """What is timed."""
+    """A combination of method, sizes and optimisations that is timed."""
 
     method: str
     spec: Spec
-    seeds: int
+    seeds: int  # how many are trained together
     batch_size: int
     precision: str
     fast: tuple[str, ...]
@@ -47,90 +47,96 @@ class Case:
 
     @property
     def algorithm(self) -> Algorithm:
+        """The method with its default hyperparameters and this case's network widths."""
         return make(self.method, hidden=self.hidden)
 
     @property
     def update(self) -> config.Update:
+        """The settings of the training step: batch size, precision and optimisations of this case."""
         return config.Update(
             batch_size=self.batch_size, learning_rate=LEARNING_RATE, precision=self.precision, fast=self.fast
         )
 
 
 def synthetic(spec: Spec, transitions: int, length: int = 1000, seed: int = 0) -> Dataset:
-    """Noise in the shape of a task: what is in a dataset does not change how long a step takes."""
+    """Returns a dataset of random numbers: the duration of a step depends on its dimensions only."""
     rng = np.random.default_rng(seed)
     rows = -(-transitions // length) * (length + 1)
     terminals = np.zeros(rows, bool)
     terminals[length :: length + 1] = True
-    draw = lambda size: rng.standard_normal((rows, size), np.float32)  # noqa: E731
-    actions = np.clip(draw(spec.action_dim), -1, 1)
-    return make_dataset(draw(spec.observation_dim), actions, terminals, draw(spec.goal_dim))
+
+    def normal(columns: int) -> np.ndarray:
+        return rng.standard_normal((rows, columns), np.float32)
+
+    actions = np.clip(normal(spec.action_dim), -1, 1)
+    return make_dataset(normal(spec.observation_dim), actions, terminals, normal(spec.goal_dim))
 
 
-# --- our program ---
+# --- the package's training step ---
 
 
 def timed(run: Callable[[int], Any], repeats: int, seconds: float = REPEAT_SECONDS) -> list[float]:
-    """Seconds a step, of each repeat; `run(n)` takes n steps and waits for them."""
-    run(2)
-    steps, took = 1, 0.0
-    while took < seconds / 4:  # how many steps fill a repeat
-        steps = max(2 * steps, min(10 * steps, int(seconds / 2 / max(took / steps, 1e-9)))) if took else 2
-        began = time.perf_counter()
-        run(steps)
-        took = time.perf_counter() - began
-    steps = max(driver.CHUNK_STEPS, round(seconds * steps / took))
-    found = []
-    for _ in range(repeats):
-        began = time.perf_counter()
-        run(steps)
-        found.append((time.perf_counter() - began) / steps)
-    return found
+    """Returns the seconds per step of each repeat; `run(n)` takes n steps and waits for them to finish."""
+    run(2)  # warm-up
+    steps, elapsed = 1, 0.0
+    while elapsed < seconds / 4:  # find how many steps fill a repeat
+        steps = max(2 * steps, min(10 * steps, int(seconds / 2 / max(elapsed / steps, 1e-9)))) if elapsed else 2
+        elapsed = _elapsed(run, steps)
+    steps = max(driver.CHUNK_STEPS, round(seconds * steps / elapsed))
+    return [_elapsed(run, steps) / steps for _ in range(repeats)]
+
+
+def _elapsed(run: Callable[[int], Any], steps: int) -> float:
+    """The seconds that `run(steps)` takes."""
+    start_time = time.perf_counter()
+    run(steps)
+    return time.perf_counter() - start_time
 
 
 def measure(case: Case, data: Dataset, repeats: int, seconds: float = REPEAT_SECONDS) -> dict[str, Any]:
-    """Our program: how long the first step takes, which compiles, and each of the others."""
-    algorithm, how = case.algorithm, case.update
+    """Times the package's training step: the first, which compiles, and the following ones."""
+    algorithm, update = case.algorithm, case.update
     keys = loop.seed_keys(range(case.seeds))
-    parts = loop.divide(how, loop.init(algorithm, how, case.spec, keys, data))
+    parts = loop.divide(update, loop.init(algorithm, update, case.spec, keys, data))
 
     def run(steps: int) -> None:
         nonlocal parts
-        parts = loop.advance_parts(algorithm, how, parts, keys, data, steps)
+        parts = loop.advance_parts(algorithm, update, parts, keys, data, steps)
 
-    began = time.perf_counter()
-    run(1)
-    first = time.perf_counter() - began
+    first_seconds = _elapsed(run, 1)
     times = timed(run, repeats, seconds)
     if not all(bool(jnp.isfinite(leaf).all()) for part in parts for leaf in jax.tree.leaves(part.sums)):
-        raise RuntimeError(f"{case}: a metric is not finite")  # a wrong program may be a fast one
+        raise RuntimeError(f"{case}: a metric is not finite")  # the time of a wrong computation means nothing
     return {
         "seconds_per_step": statistics.median(times),
         "spread": (max(times) - min(times)) / statistics.median(times),
-        "first_seconds": first,
+        "first_seconds": first_seconds,
     }
 
 
 def memory(case: Case, data: Dataset) -> dict[str, int]:
-    """Bytes the compiled program holds: its arguments (the dataset once, the states), and what it needs besides."""
-    algorithm, how = case.algorithm, case.update
+    """Returns the bytes of the compiled program: of its arguments (dataset and states) and of its temporary arrays."""
+    algorithm, update = case.algorithm, case.update
     keys = loop.seed_keys(range(case.seeds))
-    states = loop.init(algorithm, how, case.spec, keys, data)
-    parts = loop.divide(how, states)
+    states = loop.init(algorithm, update, case.spec, keys, data)
+    parts = loop.divide(update, states)
     own_keys = keys[: len(keys) // len(parts)]
-    program = loop.program(how).lower(algorithm, how, parts[0], own_keys, data, jnp.int32(1)).compile()
-    needed, dataset = program.memory_analysis(), sum(leaf.nbytes for leaf in data)
-    states_bytes = len(parts) * (needed.argument_size_in_bytes - dataset)
-    return {"argument_bytes": dataset + states_bytes, "temporary_bytes": len(parts) * needed.temp_size_in_bytes}
+    program = loop.program(update).lower(algorithm, update, parts[0], own_keys, data, jnp.int32(1)).compile()
+    analysis, dataset_bytes = program.memory_analysis(), sum(leaf.nbytes for leaf in data)
+    states_bytes = len(parts) * (analysis.argument_size_in_bytes - dataset_bytes)
+    return {
+        "argument_bytes": dataset_bytes + states_bytes,
+        "temporary_bytes": len(parts) * analysis.temp_size_in_bytes,
+    }
 
 
-# --- a loop as others write it ---
+# --- the reference: a conventional training loop ---
 
 
 def host_goals(
     rng: np.random.Generator, row: np.ndarray, end: np.ndarray, rows: int, mixture: Goals, geometric: bool, gamma: float
 ) -> np.ndarray:
-    """`gtrl.data.sampling.sample_goals` in NumPy."""
+    """`gtrl.data.sampling.sample_goals` in NumPy, for comparison."""
     count = len(row)
     offset = rng.geometric(1 - gamma, count) if geometric else 1 + (rng.random(count) * (end - row)).astype(np.int64)
     ahead = np.minimum(row + offset, end)
@@ -141,13 +147,12 @@ def host_goals(
 
 
 def host_batch(rng: np.random.Generator, data: dict[str, np.ndarray], size: int, algorithm: Algorithm) -> Batch:
-    """`gtrl.data.sampling.sample_batch` in NumPy, for methods that look one step ahead."""
+    """`gtrl.data.sampling.sample_batch` in NumPy, for methods with one-step targets."""
     observations, actions, goals = data["observations"], data["actions"], data["goals"]
     rows = len(observations)
     i = data["transitions"][rng.integers(len(data["transitions"]), size=size)]
     end = data["ends"][i]
-    how = (rows, algorithm.value_goals, algorithm.value_geometric, algorithm.gamma)
-    j = host_goals(rng, i, end, *how)
+    j = host_goals(rng, i, end, rows, algorithm.value_goals, algorithm.value_geometric, algorithm.gamma)
     actor_j = host_goals(rng, i, end, rows, algorithm.actor_goals, algorithm.actor_geometric, algorithm.gamma)
     ahead = (j > i) & (j <= end)
     k = i + (rng.random(size) * np.where(ahead, j - i, 1)).astype(np.int64)
@@ -182,22 +187,23 @@ def host_batch(rng: np.random.Generator, data: dict[str, np.ndarray], size: int,
 
 @partial(jax.jit, static_argnames="algorithm", donate_argnames="state")
 def host_step(algorithm: Algorithm, state: tuple[Any, Any, Any], batch: Batch, key: Array) -> tuple[Any, Any]:
-    """One step of one seed on a batch that came from the host: plain formulas, float32."""
+    """Takes one training step of one seed on a batch from the host, without optimisations, in float32."""
     nets, target, moments = state
     optimizer = optax.adam(LEARNING_RATE)
-    loss = lambda nets: algorithm.loss(nets, target, batch, key)  # noqa: E731
-    grads, metrics = jax.grad(loss, has_aux=True)(nets)
-    changes, moments = optimizer.update(grads, moments)
-    nets = optax.apply_updates(nets, changes)
+    grads, metrics = jax.grad(lambda nets: algorithm.loss(nets, target, batch, key), has_aux=True)(nets)
+    updates, moments = optimizer.update(grads, moments)
+    nets = optax.apply_updates(nets, updates)
     target = optax.incremental_update(algorithm.targets(nets), target, algorithm.target_rate)
     return (nets, target, moments), metrics
 
 
 def measure_reference(case: Case, data: Dataset, repeats: int, seconds: float = REPEAT_SECONDS) -> dict[str, Any]:
-    """The loop of public code: draw in NumPy, send, dispatch one step; nothing waits for its result."""
+    """Times the conventional loop: sample in NumPy, transfer, dispatch one step without waiting for its result."""
     algorithm = case.algorithm
     if algorithm.lookahead > 1:
-        raise ValueError(f"{case.method} looks {algorithm.lookahead} steps ahead; the reference loop looks one")
+        raise ValueError(
+            f"{case.method} uses {algorithm.lookahead}-step targets; the reference loop has one-step targets"
+        )
     host = {name: np.asarray(value) for name, value in data._asdict().items()}
     rng, key = np.random.default_rng(0), jax.random.key(0)
     nets = algorithm.init(key, case.spec)
@@ -211,28 +217,26 @@ def measure_reference(case: Case, data: Dataset, repeats: int, seconds: float = 
             state, _ = host_step(algorithm, state, host_batch(rng, host, case.batch_size, algorithm), step_key)
         jax.block_until_ready(state)
 
-    drawing = []
-    for _ in range(10):
-        began = time.perf_counter()
-        host_batch(rng, host, case.batch_size, algorithm)
-        drawing.append(time.perf_counter() - began)
+    sampling = [_elapsed(lambda size: host_batch(rng, host, size, algorithm), case.batch_size) for _ in range(10)]
     times = timed(run, repeats, seconds)
-    return {"seconds_per_step": statistics.median(times), "sampling_seconds": statistics.median(drawing)}
+    return {"seconds_per_step": statistics.median(times), "sampling_seconds": statistics.median(sampling)}
 
 
-# --- what the machine could do ---
+# --- the limits of the hardware ---
 
 
 def work(case: Case, data: Dataset) -> dict[str, int]:
-    """What one step of all seeds cannot do without: operations of its matrix products, and bytes.
+    """Returns the minimum work of one step of all seeds: operations of its matrix products, and bytes moved.
 
     Each matrix product reads its operands and writes its result once; parameters, moments and targets are read and
-    written once. Counted in the plain program, so that no optimisation can flatter itself.
+    written once. Both are counted in the step without optimisations, so that the limit is the same for all of them.
     """
-    how = case.update._replace(fast=())
+    update = case.update._replace(fast=())
     algorithm, key = case.algorithm, jax.random.key(0)
-    state = jax.eval_shape(lambda: jax.tree.map(lambda x: x[0], loop.init(algorithm, how, case.spec, key[None], data)))
-    jaxpr = jax.make_jaxpr(partial(loop.update, algorithm, how, data, key))(state)
+    state = jax.eval_shape(
+        lambda: jax.tree.map(lambda x: x[0], loop.init(algorithm, update, case.spec, key[None], data))
+    )
+    jaxpr = jax.make_jaxpr(partial(loop.update, algorithm, update, data, key))(state)
     flops = moved = 0
     for equation in _equations(jaxpr.jaxpr):
         if equation.primitive.name == "dot_general":
@@ -241,12 +245,12 @@ def work(case: Case, data: Dataset) -> dict[str, int]:
             contracted = prod(left.shape[axis] for axis in equation.params["dimension_numbers"][0][0])
             flops += 2 * prod(result.shape) * contracted
             moved += sum(prod(x.shape) * x.dtype.itemsize for x in (left, right, result))
-    kept = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
-    return {"flops": case.seeds * flops, "bytes": case.seeds * (moved + 2 * kept)}
+    state_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
+    return {"flops": case.seeds * flops, "bytes": case.seeds * (moved + 2 * state_bytes)}
 
 
 def _equations(jaxpr: Any) -> Iterator[Any]:
-    """All equations, those inside others too."""
+    """Yields all equations of a jaxpr, including those of nested jaxprs."""
     for equation in jaxpr.eqns:
         yield equation
         for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
@@ -255,28 +259,28 @@ def _equations(jaxpr: Any) -> Iterator[Any]:
 
 
 def machine_rates(precision: str) -> dict[str, float]:
-    """Measured: operations a second of a large matrix product, bytes a second of a large copy (read and written)."""
+    """Measures the FLOP/s of a large matrix product and the bytes/s, read and written, of a large copy."""
     on_cpu = jax.default_backend() == "cpu"
     size = 2048 if on_cpu else 8192
     x = jax.random.normal(jax.random.key(0), (size, size), precision)
     product = jax.jit(lambda x, y, n: jax.lax.fori_loop(0, n, lambda _, x: (x @ y) * jnp.asarray(0.01, x.dtype), x))
     per_product = min(timed(lambda n: jax.block_until_ready(product(x, x, n)), 3, 0.3))
-    wide = jnp.ones(2**26 if on_cpu else 2**29, jnp.float32)
+    vector = jnp.ones(2**26 if on_cpu else 2**29, jnp.float32)
     copy = jax.jit(lambda x, n: jax.lax.fori_loop(0, n, lambda _, x: x + 1, x))
-    per_copy = min(timed(lambda n: jax.block_until_ready(copy(wide, n)), 3, 0.3))
-    return {"flops_per_second": 2 * size**3 / per_product, "bytes_per_second": 2 * wide.nbytes / per_copy}
+    per_copy = min(timed(lambda n: jax.block_until_ready(copy(vector, n)), 3, 0.3))
+    return {"flops_per_second": 2 * size**3 / per_product, "bytes_per_second": 2 * vector.nbytes / per_copy}
 
 
 # --- the command ---
 
 
 def variants(fast: Sequence[str], ablate: bool) -> list[tuple[str, ...]]:
-    """What to switch on: all asked for; to see what each brings, also all but one, and none."""
+    """Returns the sets of optimisations to time: all of them; with `ablate` also all but one of them, and none."""
     chosen = tuple(sorted(fast))
     if not ablate:
         return [chosen]
-    fewer = [tuple(name for name in chosen if name != out) for out in chosen]
-    return list(dict.fromkeys([chosen, *fewer, ()]))
+    all_but_one = [tuple(name for name in chosen if name != omitted) for omitted in chosen]
+    return list(dict.fromkeys([chosen, *all_but_one, ()]))
 
 
 def bench(
@@ -294,7 +298,13 @@ def bench(
     reference: bool = True,
     show: bool = True,
 ) -> dict[str, Any]:
-    """All combinations: rows with rates, limits and ratios. The reference is timed once a method and batch size."""
+    """Times all combinations of methods, seeds, batch sizes, precisions and optimisations.
+
+    The reference loop is timed once per method and batch size. The arguments are those of `gtrl bench`.
+
+    Returns:
+        The task, the machine, and one row per combination with its speed, limits and ratio to the reference.
+    """
     spec = Spec(task.observation_dim, task.action_dim, task.goal_dim)
     chosen = speed.best(jax.default_backend()) if fast is None else fast
     data = synthetic(spec, transitions, min(task.trajectory_length, transitions))
@@ -311,7 +321,7 @@ def bench(
     rows = []
     with console.bar("bench", len(cases), "cases", show) as bar:
         for case in cases:
-            row = _measured_beside_limits(case, data, rates[case.precision], repeats)
+            row = _measure_with_limits(case, data, rates[case.precision], repeats)
             if reference and case.algorithm.lookahead == 1:
                 key = (case.method, case.batch_size)
                 references[key] = references.get(key) or measure_reference(case, data, repeats)
@@ -324,7 +334,7 @@ def bench(
     return {"task": task.name, "transitions": len(data.transitions), "machine": machine, "rows": rows}
 
 
-def _measured_beside_limits(case: Case, data: Dataset, limits: dict[str, float], repeats: int) -> dict[str, Any]:
+def _measure_with_limits(case: Case, data: Dataset, limits: dict[str, float], repeats: int) -> dict[str, Any]:
     row: dict[str, Any] = dataclasses.asdict(case) | {"spec": list(case.spec)} | measure(case, data, repeats)
     needed = work(case, data)
     matrix_seconds = needed["flops"] / limits["flops_per_second"]
@@ -348,10 +358,10 @@ def _machine() -> dict[str, Any]:
     }
 
 
-def shown(result: dict[str, Any]) -> Any:
-    """The rows as a table."""
+def results_table(result: dict[str, Any]) -> Any:
+    """Returns the results of `bench` as a table for the console."""
     columns = [
-        "method", "precision", "fast", "seeds", "batch", "seed-steps/s", "ms a step", "±", "first step s", "matrix ms",
+        "method", "precision", "fast", "seeds", "batch", "seed-steps/s", "ms/step", "±", "first step s", "matrix ms",
         "memory ms", "limit", "reference/s", "ratio",
     ]  # fmt: skip
     lines = [
@@ -383,5 +393,6 @@ def shown(result: dict[str, Any]) -> Any:
 
 
 def save(result: dict[str, Any], path: Path) -> None:
+    """Writes the results of `bench` to a JSON file, whose folder is created if necessary."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=2) + "\n")

@@ -1,8 +1,8 @@
-"""`gtrl demo`: a small honest run of everything, on a laptop.
+"""The whole pipeline in small (`gtrl demo`): runs on a laptop.
 
-Collects data in a small stochastic teleport maze, trains GTRL and TRL side by side on it, evaluates both by
-the paper's protocol in small, prints every seed's number and draws a picture. Both methods get the same
-data, network, number of steps, distance weight and cloning coefficient.
+Collects data in a small stochastic teleport maze, trains GTRL and TRL on it, evaluates both by the paper's protocol
+with fewer episodes, prints the success rate of every seed and draws a picture. Both methods get the same data, network,
+number of steps, distance weight and cloning coefficient.
 """
 
 from collections.abc import Sequence
@@ -19,13 +19,13 @@ from gtrl.tasks import ogbench_task
 
 TASK = "pointmaze-mini-navigate"
 METHODS = ("gtrl", "trl")
-SEEDS = 3
+SEEDS = 3  # per method
 STEPS = 6000
-EPISODES = 20
-# Small and quick to learn: narrow networks, small batches, large steps. The same for both methods.
+EPISODES = 20  # per goal
+# Narrow networks, small batches and a large learning rate, for fast training. The same for both methods.
 METHOD_FIELDS: dict[str, Any] = {"hidden": (64, 64, 64), "target_rate": 0.1}
 TRAINING_FIELDS: dict[str, Any] = {"batch_size": 256, "learning_rate": 2e-3, "log_every": 500}
-PICTURED_GOAL = 2
+PICTURED_GOAL = 2  # number of the evaluation goal whose values and paths are drawn
 
 
 def demo(
@@ -37,7 +37,7 @@ def demo(
     workers: int | None = None,
     show: bool = True,
 ) -> Path:
-    """Run the demo and return its directory. The base seed decides the data and the seeds of training."""
+    """Runs the demo and returns its directory. The seeds of data, training and evaluation are derived from `seed`."""
     from gtrl.data.collect.files import collect
     from gtrl.data.dataset import load_dataset
     from gtrl.training.train import train
@@ -49,7 +49,7 @@ def demo(
     rows = []
     for method in METHODS:
         run = train(
-            method, data, out=folder / method, seeds=[SEEDS * seed + k for k in range(SEEDS)], steps=steps, show=show,
+            method, data, out=folder / method, seeds=range(SEEDS * seed, SEEDS * (seed + 1)), steps=steps, show=show,
             **METHOD_FIELDS, **TRAINING_FIELDS,
         )  # fmt: skip
         rows += evaluate(run, episodes=episodes, workers=workers, base_seed=seed, show=show)
@@ -60,26 +60,27 @@ def demo(
 
 
 def comparison(rows: Sequence[dict[str, Any]], episodes: int) -> Any:
-    """Every seed's number, goal by goal, and the mean."""
+    """Returns a table of success rates by method, seed and goal, with the mean over seeds."""
     goals = sorted({row["goal"] for row in rows})
     lines = []
     for method in METHODS:
-        mine = [row for row in rows if row["algorithm"] == method]
-        seeds = sorted({row["seed"] for row in mine})
-        of_seed = {seed: [row for row in mine if row["seed"] == seed] for seed in seeds}
-        lines += [[method.upper(), seed, *_percent(of_seed[seed], goals)] for seed in seeds]
-        lines.append([method.upper(), "mean", *_percent(mine, goals)])
-    title = f"success in %, {episodes} episodes a goal and seed"
+        method_rows = [row for row in rows if row["algorithm"] == method]
+        for seed in sorted({row["seed"] for row in method_rows}):
+            seed_rows = [row for row in method_rows if row["seed"] == seed]
+            lines.append([method.upper(), seed, *_percentages(seed_rows, goals)])
+        lines.append([method.upper(), "mean", *_percentages(method_rows, goals)])
+    title = f"success in %, {episodes} episodes per goal and seed"
     return console.table(title, ["method", "seed", *goals, "overall"], lines)
 
 
-def _percent(rows: Sequence[dict[str, Any]], goals: Sequence[str]) -> list[str]:
+def _percentages(rows: Sequence[dict[str, Any]], goals: Sequence[str]) -> list[str]:
+    """The success rates for each goal, then over all goals."""
     by_goal = [[row for row in rows if row["goal"] == goal] for goal in goals]
-    return [f"{success_rate(chosen):.0f}" for chosen in (*by_goal, rows)]
+    return [f"{success_rate(group):.0f}" for group in (*by_goal, rows)]
 
 
 def draw(folder: Path, rows: Sequence[dict[str, Any]]) -> Path:
-    """`demo.png`: the maze, the exact values, and what each method learned and did."""
+    """Draws `demo.png`: the maze, the exact values, and the learned values and paths of each method."""
     from gtrl.envs.maze import Maze
     from gtrl.report.figures import maze_picture
     from gtrl.theory.maze import point_maze_grid, point_maze_values
@@ -90,8 +91,8 @@ def draw(folder: Path, rows: Sequence[dict[str, Any]]) -> Path:
     rates: dict[str, list[float]] = {}
     for method in METHODS:
         for seed in Run.open(folder / method).seeds:
-            mine = [row for row in rows if (row["algorithm"], row["seed"]) == (method, seed)]
-            rates.setdefault(method.upper(), []).append(success_rate(mine))
+            seed_rows = [row for row in rows if (row["algorithm"], row["seed"]) == (method, seed)]
+            rates.setdefault(method.upper(), []).append(success_rate(seed_rows))
     runs = {method.upper(): folder / method for method in METHODS}
     maze_picture(folder / "demo.png", runs, folder / "exact.npz", PICTURED_GOAL, rates)
     return folder / "demo.png"

@@ -1,6 +1,7 @@
-"""The command line: `gtrl COMMAND ...`.
+"""The command-line interface: `gtrl COMMAND ...`.
 
-One module for each command, with a function whose typed arguments are its flags. JAX is loaded when one needs it.
+There is one module per command, with a function whose typed arguments are the command's flags. JAX is imported only by
+the commands that need it.
 """
 
 import contextlib
@@ -38,18 +39,19 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit status.
+    """Runs a command and returns its exit status.
 
-    0: done; 1: a check fails; 2: something the user can correct, in one sentence; 128 + n: ended by signal n.
+    0: success; 1: a check of `gtrl theory` fails; 2: an error in the input, reported in one line; 128 + n: ended by
+    signal n.
     """
-    _replace_what_cannot_be_encoded()
-    _find_local_modules()
+    _replace_unencodable_characters()
+    _make_local_modules_importable()
     try:
         with console.log_to_console():
             status = _run(sys.argv[1:] if args is None else args)
         sys.stdout.flush()
     except BrokenPipeError as error:
-        if not _discard_closed_streams():  # another pipe, such as a worker's
+        if not _discard_closed_streams():  # the broken pipe is another one, such as a worker's
             console.warn(str(error))
             return 2
         return 128 + signal.SIGPIPE
@@ -57,6 +59,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _run(args: Sequence[str]) -> int:
+    """Runs a command; turns errors of the user and interruptions into a message and an exit status."""
     try:
         return dispatch("gtrl", COMMANDS, args)
     except BrokenPipeError:
@@ -65,18 +68,18 @@ def _run(args: Sequence[str]) -> int:
         console.warn(str(error))
         return 2
     except OSError as error:
-        named = error.strerror and error.filename
-        console.warn(f"{error.filename}: {error.strerror}." if named else str(error))
+        has_file = error.strerror and error.filename
+        console.warn(f"{error.filename}: {error.strerror}." if has_file else str(error))
         return 2
     except KeyboardInterrupt as stop:
         console.warn(f"interrupted; {stop}" if str(stop) else "interrupted")
         return 128 + getattr(stop, "signal", signal.SIGINT)
-    except SystemExit as end:  # how tyro ends after a help text or a wrong value
-        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except SystemExit as error:  # raised by tyro after a help text or an invalid value
+        return error.code if isinstance(error.code, int) else int(error.code is not None)
 
 
 def dispatch(prog: str, commands: dict[str, Any], args: Sequence[str]) -> int:
-    """Run the command that the first argument names."""
+    """Runs the command that the first argument names and returns its exit status."""
     if not args or args[0] in ("-h", "--help"):
         print(usage(prog, commands))
         return 0
@@ -96,22 +99,26 @@ def dispatch(prog: str, commands: dict[str, Any], args: Sequence[str]) -> int:
 
 
 def usage(prog: str, commands: dict[str, Any]) -> str:
+    """Returns the help text of a group of commands: one line per command, from its docstring."""
     lines = [f"usage: {prog} COMMAND ...", ""]
     for name, command in commands.items():
-        inner = ", ".join(command) if isinstance(command, dict) else (command.__doc__ or "").strip().splitlines()[0]
-        lines.append(f"  {name:<12}{inner}")
-    return "\n".join([*lines, "", f"'{prog} COMMAND --help' tells more."])
+        if isinstance(command, dict):
+            summary = f"Subcommands: {', '.join(command)}."
+        else:
+            summary = (command.__doc__ or "").strip().splitlines()[0]
+        lines.append(f"  {name:<12}{summary}")
+    return "\n".join([*lines, "", f"Run '{prog} COMMAND --help' for the options of a command."])
 
 
-def _replace_what_cannot_be_encoded() -> None:
-    """An ASCII locale shows `?` for γ, where Python would raise."""
+def _replace_unencodable_characters() -> None:
+    """Prints `?` for γ in an ASCII locale, where Python would raise an error by default."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _find_local_modules() -> None:
-    """`my_module:MyMethod` may be in the current directory, where the console script does not look by itself."""
+def _make_local_modules_importable() -> None:
+    """Adds the working directory to the import path, for plugins such as `my_module:MyMethod`."""
     with contextlib.suppress(FileNotFoundError):  # the directory was removed
         here = str(Path.cwd())
         if here not in sys.path:
@@ -119,7 +126,11 @@ def _find_local_modules() -> None:
 
 
 def _discard_closed_streams() -> bool:
-    """Whether stdout or stderr is a closed pipe; what is left to be written goes nowhere (Python, note on SIGPIPE)."""
+    """Returns whether stdout or stderr is a closed pipe.
+
+    Redirects such a stream to /dev/null, so that the interpreter can flush it at exit (see "Note on SIGPIPE" in the
+    documentation of Python's `signal`).
+    """
     closed = [stream for stream in (sys.stdout, sys.stderr) if _is_closed_pipe(stream)]
     for stream in closed:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
@@ -129,7 +140,7 @@ def _discard_closed_streams() -> bool:
 def _is_closed_pipe(stream: TextIO) -> bool:
     poll = select.poll()
     try:
-        poll.register(stream, 0)  # errors are reported in any case
-    except OSError:  # in memory
+        poll.register(stream, 0)  # errors are reported without being requested
+    except OSError:  # an in-memory stream, which has no file descriptor
         return False
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))

@@ -1,4 +1,4 @@
-"""`gtrl algorithms`."""
+"""`gtrl algorithms`: lists the methods."""
 
 import dataclasses
 from typing import Any
@@ -8,10 +8,10 @@ from gtrl.cli.listing import available, print_json
 
 
 def algorithms_command(*, json: bool = False) -> None:
-    """The methods, their families and their fields.
+    """List the methods: family, idea and reference.
 
     Args:
-        json: Print a list of objects, fields and defaults included, instead of a table.
+        json: Print JSON, with the fields of each method and their defaults, instead of a table.
     """
     from gtrl.algorithms import ALGORITHMS
 
@@ -27,7 +27,7 @@ def algorithms_command(*, json: bool = False) -> None:
 
 
 def _row(kind: Any) -> dict[str, Any]:
-    described = {key: getattr(kind, key, "") for key in ("family", "idea", "reference")}  # a plugin may lack some
+    described = {key: getattr(kind, key, "") for key in ("family", "idea", "reference")}  # optional in a plugin
     return {
         "name": kind.name,
         "family": described["family"],

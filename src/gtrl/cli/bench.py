@@ -1,9 +1,9 @@
-"""`gtrl bench`."""
+"""`gtrl bench`: measures the speed of training on this machine."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from gtrl import console
 from gtrl.cli.outputs import check_output_file
@@ -13,7 +13,7 @@ from gtrl.tasks import ogbench_task
 
 
 def bench_command(
-    methods: Positional[tuple[str, ...]] = ("gtrl", "trl"),
+    methods: Annotated[Positional[tuple[str, ...]], arg(metavar="[METHOD ...]")] = ("gtrl", "trl"),
     *,
     task: str = "antmaze-large-navigate",
     seeds: tuple[int, ...] = (1, 4),
@@ -27,21 +27,21 @@ def bench_command(
     reference: bool = True,
     out: Path | None = None,
 ) -> None:
-    """How fast training is here: beside the machine's limits, and beside a loop as others write it, in one run.
+    """Measure training speed on this machine, next to the hardware limits and a conventional training loop.
 
     Args:
-        methods: What to train, on noise in the shape of a task.
-        task: Whose shapes: one of 'gtrl tasks'.
-        seeds: How many are trained together; each number is a case.
-        batch_sizes: Each number is a case.
-        precisions: Each is a case.
-        fast: What speeds a step up (docs/performance.md); by default all that pays here, and none if left empty.
-        ablate: Also leave out each of these in turn, and all of them.
-        hidden: Widths of the networks.
-        transitions: Size of the dataset.
-        repeats: How often each case is timed; the median counts.
-        reference: Time the reference-style loop too: sampling in NumPy, one dispatch a step, one seed.
-        out: A JSON file for all numbers.
+        methods: Methods to time, on random data of a task's dimensions. All combinations with the flags are timed.
+        task: The task whose dimensions are used; see 'gtrl tasks'.
+        seeds: Numbers of seeds that are trained together.
+        batch_sizes: Batch sizes.
+        precisions: Precisions of the networks.
+        fast: Optimisations of the training step (docs/performance.md); by default all that help on this device.
+        ablate: Also time the step without each of these optimisations, and without all of them.
+        hidden: Widths of the hidden layers.
+        transitions: Number of transitions in the dataset.
+        repeats: How often each combination is timed; the median is reported.
+        reference: Also time a conventional loop: sampling in NumPy, one dispatch per step, one seed.
+        out: A JSON file for all results.
     """
     from gtrl import bench
     from gtrl.algorithms import find_algorithm
@@ -49,7 +49,7 @@ def bench_command(
     chosen = ogbench_task(task)
     for name, numbers in (("seeds", seeds), ("batch-sizes", batch_sizes), ("hidden", hidden), ("repeats", (repeats,))):
         if not numbers or min(numbers) < 1:
-            raise ConfigError(f"--{name} must be positive numbers, at least one.")
+            raise ConfigError(f"--{name} must be positive, with at least one value.")
     if transitions < 2:
         raise ConfigError(f"--transitions is {transitions} and must be at least 2.")
     for method in methods:
@@ -59,6 +59,6 @@ def bench_command(
         chosen, methods, seeds=seeds, batch_sizes=batch_sizes, precisions=precisions, fast=fast, ablate=ablate,
         hidden=hidden, transitions=transitions, repeats=repeats, reference=reference,
     )  # fmt: skip
-    console.print_table(bench.shown(result))
+    console.print_table(bench.results_table(result))
     if file:
         bench.save(result, file)

@@ -1,17 +1,20 @@
-"""`gtrl data get`, `gtrl data collect` and `gtrl data check`."""
+"""`gtrl data get`, `gtrl data collect` and `gtrl data check`: the commands for datasets."""
 
 from pathlib import Path
+from typing import Annotated
 
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from gtrl import console
 from gtrl.cli.outputs import check_output_file, check_output_folder
 from gtrl.errors import DataError
 from gtrl.tasks import find_task, ogbench_task
 
+TaskName = Annotated[Positional[str], arg(metavar="TASK")]
+
 
 def get_command(
-    task: Positional[str],
+    task: TaskName,
     *,
     folder: Path | None = None,
     mirror: str | None = None,
@@ -20,16 +23,16 @@ def get_command(
     expert: Path | None = None,
     dribble_expert: Path | None = None,
 ) -> None:
-    """A task's dataset, from the cache, a download, or collected here.
+    """Get the dataset of a task: from the cache, or by download, or by collecting it.
 
     Args:
         task: One of 'gtrl tasks'.
-        folder: Where data is kept; by default OGBench's cache, ~/.ogbench/data.
-        mirror: An address to try after OGBench's own; by default what GTRL_MIRROR names. Files lie right under it.
-        workers: Processes for collecting; by default one for each core.
-        seed: Decides collected data, to the last bit.
-        expert: For collecting ant, humanoid and soccer data: an expert policy that walks.
-        dribble_expert: For collecting soccer data: an expert policy that dribbles.
+        folder: Where datasets are stored; by default OGBench's cache, ~/.ogbench/data.
+        mirror: URL of the folder with the files on a second server, tried after OGBench's; by default $GTRL_MIRROR.
+        workers: Number of processes for collecting; by default one per core.
+        seed: Random seed for collecting. The same seed gives bit-identical data.
+        expert: For collecting ant, humanoid and soccer data: the file of an expert policy that walks.
+        dribble_expert: For collecting soccer data: the file of an expert policy that dribbles.
     """
     from gtrl.data.collect.expert import Experts
     from gtrl.data.sources.get import cached_file, get_dataset
@@ -41,7 +44,7 @@ def get_command(
 
 
 def collect_command(
-    task: Positional[str],
+    task: TaskName,
     *,
     episodes: int | None = None,
     shards: int = 1,
@@ -51,43 +54,45 @@ def collect_command(
     expert: Path | None = None,
     dribble_expert: Path | None = None,
 ) -> None:
-    """Collect a dataset by OGBench's protocol: a training file and, beside it, a validation file.
+    """Collect a dataset by OGBench's protocol: a training file and a validation file in the same folder.
 
-    Ctrl-C stops it; the same command continues where it stopped.
+    Ctrl-C stops it; the same command resumes it.
 
     Args:
         task: One of 'gtrl tasks'; ant, humanoid and soccer tasks need an expert policy.
-        episodes: Training episodes; by default as many as the task's public dataset has.
-        shards: Files to divide them into, for data that is larger than memory; --out is a folder then.
-        workers: Processes; by default one for each core. The data does not depend on it.
-        seed: Decides the data, to the last bit.
-        out: The file to write; by default in OGBench's cache folder, or, with --episodes, in collected/.
-        expert: For ant, humanoid and soccer: an expert policy that walks (docs/formats.md has the layout).
-        dribble_expert: For soccer: an expert policy that dribbles.
+        episodes: Number of training episodes; by default that of the task's public dataset.
+        shards: Number of files to split the training data into, for data larger than memory; --out is then a folder.
+        workers: Number of processes; by default one per core. The data does not depend on it.
+        seed: Random seed. The same seed gives bit-identical data.
+        out: The file to write; by default in OGBench's cache folder, or in collected/ with --episodes or --shards.
+        expert: For ant, humanoid and soccer tasks: the file of an expert policy that walks (see docs/formats.md).
+        dribble_expert: For soccer tasks: the file of an expert policy that dribbles.
     """
     from gtrl.data.collect.expert import Experts
     from gtrl.data.collect.files import collect
     from gtrl.data.sources.get import cached_file
 
     chosen = ogbench_task(task)
-    # OGBench must not take a part for its own dataset: only a full one goes into its cache folder by default.
+    # Only a full dataset is written to OGBench's cache folder by default: OGBench would mistake a part for its own.
     count = chosen.trajectories if episodes is None else episodes
-    kind = f"{count}-episodes" + (f"-seed-{seed}" if seed else "")
-    part = Path("collected", kind, chosen.dataset if shards > 1 else f"{chosen.dataset}.npz")
-    where = out or (cached_file(chosen) if episodes is None and shards == 1 else part)
-    check_output_folder(where) if shards > 1 else check_output_file(where)
+    folder = f"{count}-episodes" + (f"-seed-{seed}" if seed else "")
+    partial = Path("collected", folder, chosen.dataset if shards > 1 else f"{chosen.dataset}.npz")
+    target = out or (cached_file(chosen) if episodes is None and shards == 1 else partial)
+    check_output_folder(target) if shards > 1 else check_output_file(target)
     experts = Experts(expert, dribble_expert)
-    path = collect(chosen, where, episodes=episodes, shards=shards, workers=workers, seed=seed, experts=experts)
+    path = collect(chosen, target, episodes=episodes, shards=shards, workers=workers, seed=seed, experts=experts)
     console.echo(f"the data is in {path}")
 
 
-def check_command(file: Positional[Path], *, task: str | None = None, picture: Path | None = None) -> int:
-    """Compare a dataset with its task: what it holds, what is wrong with it, where it goes. Exit status 2 for problems.
+def check_command(
+    file: Annotated[Positional[Path], arg(metavar="FILE")], *, task: str | None = None, picture: Path | None = None
+) -> int:
+    """Check a dataset against its task: prints its contents and problems. The exit status is 2 if there are problems.
 
     Args:
-        file: An npz file in OGBench's format, or a folder of such shards.
+        file: An npz file in OGBench's format, or a folder of such files (shards).
         task: The task it should fit; by default the one it is named after or was collected for, if any.
-        picture: For mazes: where to draw the data; by default beside the file, as <name>.check.png.
+        picture: For mazes: the file for a picture of the data; by default <name>.check.png next to the data.
     """
     from gtrl.data.origin import shards_of
     from gtrl.report.dataset import examine, examine_folder, print_report
@@ -99,9 +104,9 @@ def check_command(file: Positional[Path], *, task: str | None = None, picture: P
         shards = shards_of(file.expanduser())
         if picture:
             raise DataError(f"{file} is a folder of {len(shards)} shards; --picture draws one file.")
-        table, wrong = examine_folder(shards, chosen)
+        table, has_problems = examine_folder(shards, chosen)
         console.print_table(table)
-        return 2 if wrong else 0
+        return 2 if has_problems else 0
     report = examine(file.expanduser(), chosen, picture)
     print_report(report)
     return 2 if report.problems else 0

@@ -1,4 +1,4 @@
-"""`gtrl demo`."""
+"""`gtrl demo`: a short run of the whole pipeline."""
 
 from pathlib import Path
 
@@ -6,12 +6,12 @@ from gtrl.cli.outputs import check_output_folder
 
 
 def demo_command(*, out: Path | None = None, seed: int = 0, workers: int | None = None) -> None:
-    """A small honest run of everything: collect, train GTRL and TRL, evaluate both, draw a picture.
+    """Run the whole pipeline on a small maze: collect data, train GTRL and TRL, evaluate both, draw a picture.
 
     Args:
-        out: Where to put it; by default runs/demo/<time>.
-        seed: The base seed: decides the data, the seeds of training and the episodes.
-        workers: Processes for collecting and evaluating; by default one for each core.
+        out: The output folder; by default runs/demo/<time>.
+        seed: The base seed, from which the seeds of data, training and evaluation are derived.
+        workers: Number of processes for collecting and evaluating; by default one per core.
     """
     from gtrl.demo import demo
 

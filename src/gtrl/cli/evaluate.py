@@ -1,8 +1,9 @@
-"""`gtrl evaluate`."""
+"""`gtrl evaluate`: success rates of trained policies."""
 
 from pathlib import Path
+from typing import Annotated
 
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from gtrl import console
 from gtrl.cli.outputs import check_output_file
@@ -11,7 +12,7 @@ from gtrl.tasks import EPISODES_PER_GOAL
 
 
 def evaluate_command(
-    runs: Positional[tuple[Path, ...]],
+    runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN [RUN ...]")],
     *,
     task: str | None = None,
     episodes: int = EPISODES_PER_GOAL,
@@ -21,26 +22,27 @@ def evaluate_command(
     video: bool = False,
     video_file: Path | None = None,
 ) -> None:
-    """Evaluate run directories or policy files: all goals, mean action (FBC: a draw), success as the environment says.
+    """Evaluate run directories or policy files on all goals of their task.
+
+    Policies take their mean action (FBC samples one). The environment decides what counts as success.
 
     Args:
-        runs: Run directories, or policy files (policy.npz); of several on one task, a last table compares them.
-        task: One of 'gtrl tasks', or my_module:TASK; by default the one that a policy was trained for.
-        episodes: Episodes for each goal.
-        step: The checkpoint; by default those that count for the score (800K, 900K, 1M) and the last.
-        workers: Processes; by default one for each core. The result does not depend on it.
-        seed: Decides the starts and the luck of the episodes.
-        video: Film the first episode of each goal (a run's last step, first seed); for mazes, draw trajectories too.
-        video_file: Where the film goes, .mp4 or .gif; by default beside what was evaluated, as mp4 where that can be.
+        runs: Run directories or policy files (.npz). Several on the same task are also compared in one table.
+        task: One of 'gtrl tasks', or my_module:TASK; by default the task that the policy was trained for.
+        episodes: Episodes per goal.
+        step: The training step to evaluate; by default those that count for the score (800K, 900K, 1M) and the last.
+        workers: Number of processes; by default one per core. The result does not depend on it.
+        seed: Determines the initial states and the randomness of the episodes.
+        video: Record the first episode of each goal (last step, first seed) on video; in mazes, also draw trajectories.
+        video_file: The video file, .mp4 or .gif; by default next to the evaluated run, as mp4 if there is an encoder.
     """
-    from gtrl.evaluation.evaluate import evaluate, look_up
+    from gtrl.evaluation.evaluate import evaluate, find_policies
     from gtrl.report.tables import comparison, summary
 
     if not runs:
-        raise RunError("say what to evaluate: a run directory or a policy file.")
-    tasks = {
-        str(run): look_up(run, step, task).task.name for run in runs
-    }  # all of them, before the first takes its time
+        raise RunError("nothing to evaluate: name a run directory or a policy file.")
+    # All runs are checked before the first, which may take long, is evaluated.
+    tasks = {str(run): find_policies(run, step, task).task.name for run in runs}
     studio = None
     if video or video_file:
         from gtrl.report.video import Studio
@@ -56,6 +58,6 @@ def evaluate_command(
             for path in studio.film(run, task=task, step=step, base_seed=seed, episodes=episodes, workers=workers):
                 console.echo(f"written: {path}")
     for name in dict.fromkeys(tasks.values()):
-        together = {run: rows for run, rows in evaluations.items() if tasks[run] == name}
-        if len(together) > 1:
-            console.print_table(comparison(name, together))
+        same_task = {run: rows for run, rows in evaluations.items() if tasks[run] == name}
+        if len(same_task) > 1:
+            console.print_table(comparison(name, same_task))

@@ -1,8 +1,12 @@
-"""Flags from typed arguments, by tyro. Whole numbers may be written 1e5, and an unknown flag lists the known ones."""
+"""Command-line flags from typed arguments, parsed by tyro.
+
+Integers may be written as 1e5. The error for an unknown flag lists the known ones.
+"""
 
 import difflib
 import functools
 import inspect
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -15,7 +19,7 @@ _registry = ConstructorRegistry()
 
 
 def whole_number(text: str) -> int:
-    """`100000`, `100_000` or `1e5`."""
+    """Parses an integer such as `100000`, `100_000` or `1e5`; raises a ValueError for anything else."""
     try:
         return int(text)
     except ValueError:
@@ -23,14 +27,14 @@ def whole_number(text: str) -> int:
     try:
         number = float(text)
     except ValueError:
-        number = 0.5
+        number = math.nan
     if not number.is_integer():
         raise ValueError(f"{text} is not a whole number")
     return int(number)
 
 
 @_registry.primitive_rule
-def _whole_numbers(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[int] | None:
+def _integer_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[int] | None:
     if info.type is not int:
         return None
     return PrimitiveConstructorSpec(
@@ -43,31 +47,34 @@ def _whole_numbers(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[int] | N
 
 
 def flag_name(field: str) -> str:
-    """`--batch-size` for `batch_size`, `--lambda` for `lambda_`."""
+    """Returns the flag of a field: `--batch-size` for `batch_size`, `--lambda` for `lambda_`."""
     return "--" + field.strip("_").replace("_", "-")
 
 
 def parse(
-    target: Callable[..., Any], args: Sequence[str], prog: str, description: str, fields: Iterable[str], **more: Any
+    target: Callable[..., Any], args: Sequence[str], prog: str, description: str, fields: Iterable[str], **options: Any
 ) -> Any:
-    """Call `target` with the arguments that the command line gives; `fields` are the names that have flags."""
-    texts = {"prog": prog, "description": description}
-    result, unknown = tyro.cli(target, args=list(args), registry=_registry, return_unknown_args=True, **texts, **more)
+    """Calls `target` with the parsed arguments and returns its result.
+
+    `fields` are the names that have flags; an unknown flag is reported with them. `options` are passed to `tyro.cli`.
+    """
+    options |= {"prog": prog, "description": description}
+    result, unknown = tyro.cli(target, args=list(args), registry=_registry, return_unknown_args=True, **options)
     if unknown:
         raise _unknown_argument(unknown[0], prog, [flag_name(field) for field in fields])
     return result
 
 
 def call(command: Callable[..., int | None], args: Sequence[str], prog: str) -> int:
-    """Run a command: a function whose keyword-only arguments are its flags."""
+    """Runs a command, a function whose keyword-only arguments are its flags, and returns its exit status."""
 
     @functools.wraps(command)
     def bind(*values: Any, **named: Any) -> Callable[[], int | None]:
-        return functools.partial(command, *values, **named)  # not called before an unknown flag is seen
+        return functools.partial(command, *values, **named)  # `parse` must reject unknown flags before it is called
 
     parameters = inspect.signature(command).parameters.values()
     fields = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
-    description = (command.__doc__ or "").split("\n\n")[0].strip()
+    description = (inspect.getdoc(command) or "").partition("\n\nArgs:")[0]
     return parse(bind, args, prog, description, fields)() or 0
 
 

@@ -1,4 +1,4 @@
-"""What `gtrl tasks` and `gtrl algorithms` have in common."""
+"""Helpers shared by `gtrl tasks` and `gtrl algorithms`."""
 
 import json
 import logging
@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 from gtrl.registry import Registry
 
 log = logging.getLogger(__name__)
-Thing = TypeVar("Thing")
+Entry = TypeVar("Entry")
 
 
-def available(registry: Registry[Thing]) -> list[Thing]:
-    """All that is registered or installed; a package that cannot be imported gets a warning and hides no other."""
-    found: list[Thing] = []
+def available(registry: Registry[Entry]) -> list[Entry]:
+    """Returns all registered and installed entries; warns about those that cannot be imported, and omits them."""
+    found: list[Entry] = []
     for name in registry:
         try:
             found.append(registry.find(name))
@@ -23,11 +23,12 @@ def available(registry: Registry[Thing]) -> list[Thing]:
 
 
 def print_json(rows: Iterable[dict[str, Any]]) -> None:
+    """Prints rows as an indented JSON list; values that JSON does not know become strings."""
     print(json.dumps(list(rows), indent=2, default=str))
 
 
 def cell(value: Any) -> str:
-    """A value as a table shows it."""
+    """Formats a value for a table: empty for None, thousands separators for integers, no trailing zeros for floats."""
     if value is None:
         return ""
     if isinstance(value, (list, tuple)):

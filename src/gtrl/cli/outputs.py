@@ -1,4 +1,4 @@
-"""Checks that output can be written, before a command begins its work. Nothing is created."""
+"""Checks, before a command starts its work, that its output can be written. They create nothing."""
 
 import tempfile
 from pathlib import Path
@@ -7,13 +7,13 @@ from gtrl.errors import ConfigError
 
 
 def check_output_folder(path: Path, flag: str = "--out") -> Path:
-    """The folder that a flag names, where files can be written into it or it can be made; else a ConfigError."""
+    """Returns the expanded path if the folder is writable or can be created; raises a ConfigError otherwise."""
     path = path.expanduser()
     try:
         existing = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
         if not existing.is_dir():
-            why = "it is a file" if existing == path else f"{existing} is a file"
-            raise ConfigError(f"{path} cannot be a folder: {why}; choose another {flag}.")
+            reason = "it is a file" if existing == path else f"{existing} is a file"
+            raise ConfigError(f"{path} cannot be a folder: {reason}; choose another {flag}.")
         with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as error:
@@ -23,7 +23,7 @@ def check_output_folder(path: Path, flag: str = "--out") -> Path:
 
 
 def check_output_file(path: Path, flag: str = "--out") -> Path:
-    """The file that a flag names, where it can be written; else a ConfigError."""
+    """Returns the expanded path if the file can be written; raises a ConfigError otherwise."""
     path = path.expanduser()
     if path.is_dir():
         raise ConfigError(f"{path} is a folder, not a file; choose another {flag}.")

@@ -1,4 +1,4 @@
-"""`gtrl theory`."""
+"""`gtrl theory`: numerical checks of the paper's propositions."""
 
 from pathlib import Path
 
@@ -6,12 +6,12 @@ from gtrl.cli.outputs import check_output_folder
 
 
 def theory_command(*, out: Path | None = None, processes: int = 120, seed: int = 0) -> int:
-    """The paper's Example 1 and its three propositions, exactly: what holds, and what it takes for it to hold.
+    """Compute the paper's Example 1 exactly, check its propositions, and show which assumptions they need.
 
     Args:
-        out: A folder for the pictures (PNG and SVG); without it none are drawn.
-        processes: How many random processes the propositions are checked on, and as many deterministic ones.
-        seed: Decides these processes.
+        out: A folder for figures (PNG and SVG); without it none are drawn.
+        processes: Number of random stochastic processes to check the propositions on, and of deterministic ones.
+        seed: Random seed of these processes.
     """
     from gtrl.theory.summary import print_summary
 

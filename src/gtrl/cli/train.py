@@ -1,4 +1,7 @@
-"""`gtrl train`: the method, the task and the run to resume decide the defaults, so they are read first."""
+"""`gtrl train`: trains a method or resumes a run.
+
+The defaults of most flags depend on the method, the task and the run to resume, so these are parsed first.
+"""
 
 import argparse
 import dataclasses
@@ -19,29 +22,33 @@ from gtrl.registry import load_plugins
 from gtrl.runs.run import Run
 from gtrl.tasks import EPISODES_PER_GOAL, Task, find_task, ogbench_task
 
-BEGAN = time.perf_counter()  # about when the command was started
+START_TIME = time.perf_counter()  # about when the command was started
 
 
 @dataclasses.dataclass(frozen=True)
 class Flags:
-    """The flags that belong neither to `Training` nor to the method."""
+    """What to train on, where to write the run, and what to do in addition to training."""
 
-    task: str | None = None  # one of `gtrl tasks`, or my_module:TASK; without one, --data is your own file
+    task: str | None = None  # one of 'gtrl tasks', or my_module:TASK; not needed if --data is a file of your own
     data: Path | None = None  # a dataset file or a folder of shards; by default the task's file in OGBench's cache
-    seeds: tuple[int, ...] = (0, 1, 2, 3)  # trained together
+    seeds: tuple[int, ...] = (0, 1, 2, 3)  # random seeds, all trained at the same time
     out: Path | None = None  # the run directory; by default runs/<task>/<algorithm>/<time>
-    resume: bool = False  # continue the run in --out from its newest good checkpoint; its config gives the defaults
-    accept_changes: bool = False  # with --resume: also where the config, the data or a version changed
-    eval_during: bool = False  # evaluate policies as they are written, while training goes on
-    eval_episodes: int = EPISODES_PER_GOAL  # with --eval-during: for each goal
-    eval_workers: int | None = None  # with --eval-during: processes; by default all cores but one
-    callbacks: tuple[str, ...] = ()  # of your own: my_module:MyCallback, or the name of a registered one
-    wandb: str | None = None  # log to this project of Weights & Biases too
-    wandb_mode: Literal["online", "offline", "disabled"] = "online"  # with --wandb
+    resume: bool = False  # resume the run in --out from its newest valid checkpoint; its config gives the defaults
+    accept_changes: bool = False  # with --resume: resume even if the config, the data or a version has changed
+    eval_during: bool = False  # evaluate policies in the background while training continues
+    eval_episodes: int = EPISODES_PER_GOAL  # with --eval-during: episodes per goal
+    eval_workers: int | None = None  # with --eval-during: number of processes; by default all cores but one
+    callbacks: tuple[str, ...] = ()  # additional callbacks: my_module:MyCallback, or the name of a registered one
+    wandb: str | None = None  # also log to this Weights & Biases project
+    # with --wandb: upload during training, store the log for a later upload, or log nothing
+    wandb_mode: Literal["online", "offline", "disabled"] = "online"
 
 
 class Defaults(NamedTuple):
-    """What holds unless a flag says otherwise; `algorithm` and `training` are instances of their dataclasses."""
+    """The values of all flags that the command line does not set.
+
+    `training` and `algorithm` are instances of `Training` and of the method's dataclass.
+    """
 
     flags: Flags
     training: Any
@@ -51,13 +58,13 @@ class Defaults(NamedTuple):
 def train_command(args: Sequence[str]) -> None:
     """Train a method on a dataset, or resume a run.
 
-    `gtrl train METHOD --task TASK [--data FILE] [flags]` or `gtrl train --resume --out RUN [flags]`.
+    Usage: `gtrl train METHOD --task TASK [--data FILE] [flags]` or `gtrl train --resume --out RUN [flags]`.
     """
     if not args or args[0] in ("-h", "--help"):
         print_usage()
         return
     method, args = (None, args) if args[0].startswith("-") else (args[0], args[1:])
-    early = read_early(args)
+    early = parse_early_flags(args)
     saved = saved_config(early.out) if early.resume and early.out else None
     defaults = defaults_for(method, early, saved)
     flags, training, fields = parse_flags(defaults, args)
@@ -69,16 +76,17 @@ def train_command(args: Sequence[str]) -> None:
 
 
 def print_usage() -> None:
+    """Prints the help text of `gtrl train` without a method."""
     from gtrl.algorithms import ALGORITHMS
 
     print("usage: gtrl train METHOD --task TASK [--data FILE] [flags]")
     print("       gtrl train --resume --out RUN [flags]\n")
     print(f"METHOD is one of {', '.join(ALGORITHMS)}; or my_module:MyMethod.")
-    print("'gtrl train METHOD --help' lists the flags.")
+    print("Run 'gtrl train METHOD --help' for the flags of a method.")
 
 
-def read_early(args: Sequence[str]) -> argparse.Namespace:
-    """The flags that the defaults of all others depend on."""
+def parse_early_flags(args: Sequence[str]) -> argparse.Namespace:
+    """Parses --task, --out and --resume, on which the defaults of all other flags depend."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--task", nargs="?")
     parser.add_argument("--out", nargs="?", type=Path)
@@ -87,7 +95,7 @@ def read_early(args: Sequence[str]) -> argparse.Namespace:
 
 
 def saved_config(out: Path) -> dict[str, Any] | None:
-    """The config of a run, its plugins loaded; None where there is no run yet."""
+    """Returns the config of the run in `out` and imports its plugins; None if there is no run yet."""
     run = Run(out.expanduser())
     if not run.exists:
         return None
@@ -96,15 +104,15 @@ def saved_config(out: Path) -> dict[str, Any] | None:
 
 
 def defaults_for(method: str | None, early: argparse.Namespace, saved: dict[str, Any] | None) -> Defaults:
-    """From the run to resume, where there is one of this method; else from the method and the task."""
+    """Returns the defaults: from the run to resume if it is of the same method, else from the method and the task."""
     from gtrl.algorithms import ALGORITHMS, find_algorithm, make
     from gtrl.training.config import Training
 
     if early.resume and not early.out:
-        raise ConfigError("say which run to resume: --resume needs --out.")
+        raise ConfigError("--resume needs --out, the run to resume.")
     if method is None and saved is None:
         if early.resume:
-            raise RunError(f"{early.out} holds no run to resume; to begin one, name a method: gtrl train METHOD ...")
+            raise RunError(f"{early.out} holds no run to resume; to start one, name a method: gtrl train METHOD ...")
         known = ", ".join(ALGORITHMS)
         raise ConfigError(f"name a method first: gtrl train METHOD ..., where METHOD is one of {known}.")
     kind = find_algorithm(saved["algorithm"]["name"] if method is None and saved else str(method))
@@ -118,7 +126,7 @@ def defaults_for(method: str | None, early: argparse.Namespace, saved: dict[str,
 
 
 def _restored(kind: Any, saved: dict[str, Any], run: Path) -> Any:
-    """A dataclass from what JSON kept of it."""
+    """Creates a dataclass from its fields in `config.json`."""
     unknown = sorted(saved.keys() - {field.name for field in dataclasses.fields(kind)})
     if unknown:
         raise RunError(f"{run} was made by another version: {kind.__name__} has no field '{unknown[0]}' here.")
@@ -126,22 +134,24 @@ def _restored(kind: Any, saved: dict[str, Any], run: Path) -> Any:
 
 
 def parse_flags(defaults: Defaults, args: Sequence[str]) -> tuple[Flags, Any, dict[str, Any]]:
-    """What the command line says, on top of the defaults: the flags, the training and the method's fields."""
+    """Parses the command line on top of the defaults; returns the flags, the `Training` and the method's fields."""
     kind, training_kind = type(defaults.algorithm), type(defaults.training)
-    taken = [field.name for of in (Flags, training_kind) for field in dataclasses.fields(of)]
-    shown = _with_prefixes(kind, taken)
-    default = shown(**_fields_of(defaults.algorithm))
-
-    groups: list[Any] = [
-        ("training", OmitArgPrefixes[training_kind], dataclasses.field(default=defaults.training)),
-        ("method", OmitArgPrefixes[shown], dataclasses.field(default=default)),
-    ]
-    train: Any = dataclasses.make_dataclass("Train", groups, bases=(Flags,), frozen=True)
-    own = [f"method.{field}" if field in taken else field for field in _fields_of(defaults.algorithm)]
-    prog = f"gtrl train {kind.name}"
+    taken = [field.name for group in (Flags, training_kind) for field in dataclasses.fields(group)]
+    method_kind = _with_prefixes(kind, taken)
+    groups = {
+        "run": defaults.flags,
+        "training": defaults.training,
+        "method": method_kind(**_fields_of(defaults.algorithm)),
+    }
+    train: Any = dataclasses.make_dataclass(
+        "Train",
+        [(name, OmitArgPrefixes[type(group)], dataclasses.field(default=group)) for name, group in groups.items()],
+        frozen=True,
+    )
+    method_fields = [f"method.{field}" if field in taken else field for field in _fields_of(defaults.algorithm)]
     description = (kind.__doc__ or "").strip()
-    chosen = parse(train, args, prog, description, [*taken, *own], default=train(**_fields_of(defaults.flags)))
-    return chosen, chosen.training, _fields_of(chosen.method)
+    parsed = parse(train, args, f"gtrl train {kind.name}", description, [*taken, *method_fields])
+    return parsed.run, parsed.training, _fields_of(parsed.method)
 
 
 def _fields_of(instance: Any) -> dict[str, Any]:
@@ -149,7 +159,7 @@ def _fields_of(instance: Any) -> dict[str, Any]:
 
 
 def _with_prefixes(kind: type, taken: Iterable[str]) -> Any:
-    """The method's dataclass; a field whose flag is taken has the prefix `method.`."""
+    """Returns the method's dataclass, with the prefix `method.` for flags whose names are taken."""
     hints = get_type_hints(kind, include_extras=True)
     clashing = [
         (field.name, Annotated[hints[field.name], tyro.conf.arg(name=f"method.{flag_name(field.name)[2:]}")], field)
@@ -158,13 +168,13 @@ def _with_prefixes(kind: type, taken: Iterable[str]) -> Any:
     ]
     if not clashing:
         return kind
-    # Of the same name, so that tyro finds the comments beside its fields.
-    name = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
-    return dataclasses.make_dataclass(kind.__name__, clashing, bases=(kind,), frozen=True, namespace=name)
+    # It keeps the name, by which tyro finds the source and the comments next to the fields: they are the help texts.
+    namespace = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    return dataclasses.make_dataclass(kind.__name__, clashing, bases=(kind,), frozen=True, namespace=namespace)
 
 
 def run_training(flags: Flags, training: Any, kind: Any, fields: dict[str, Any]) -> Run:
-    """Train as the flags say."""
+    """Loads the data and trains, or resumes, the run that the flags describe."""
     from gtrl.data.dataset import load_dataset
     from gtrl.training.train import train
 
@@ -173,7 +183,7 @@ def run_training(flags: Flags, training: Any, kind: Any, fields: dict[str, Any])
     task = find_task(flags.task) if flags.task else None
     path = data_path(flags.data, task)
     check_output_folder(flags.out or Path("runs"))
-    return train(  # nothing here keeps the data: shards come and go
+    return train(  # the data has no name here, so that a shard's memory can be freed
         kind, load_dataset(path, task), out=flags.out, seeds=flags.seeds, training=training,
         callbacks=callbacks_for(flags), resume=flags.resume, accept_changes=flags.accept_changes, handle_signals=True,
         **fields,
@@ -181,13 +191,13 @@ def run_training(flags: Flags, training: Any, kind: Any, fields: dict[str, Any])
 
 
 def data_path(given: Path | None, task: Task | None) -> Path:
-    """The dataset to train on: the one given, else the task's in OGBench's cache."""
+    """Returns the dataset to train on: --data if given, else the task's file in OGBench's cache."""
     from gtrl.data.sources.get import cached_file
 
     if given:
         return given
     if task is None:
-        raise DataError("say what to train on: --task TASK, --data FILE, or both.")
+        raise DataError("there is nothing to train on: give --task TASK, --data FILE, or both.")
     path = cached_file(ogbench_task(task))
     if not path.exists():
         command = shlex.join(["gtrl", "data", "get", task.name])
@@ -196,11 +206,11 @@ def data_path(given: Path | None, task: Task | None) -> Path:
 
 
 def callbacks_for(flags: Flags) -> list[Any]:
-    """What the flags add to a run."""
+    """Returns the callbacks that the flags ask for."""
     from gtrl.training.callbacks import Timing, WandB
     from gtrl.training.session import CALLBACKS
 
-    callbacks: list[Any] = [Timing(began=BEGAN), *(CALLBACKS.find(name)() for name in flags.callbacks)]
+    callbacks: list[Any] = [Timing(START_TIME), *(CALLBACKS.find(name)() for name in flags.callbacks)]
     if flags.eval_during:
         from gtrl.evaluation.during import EvaluateDuring
 

@@ -1,1 +1,1 @@
-"""Evaluation: policies as plain arrays, rolled out in worker processes without JAX."""
+"""Evaluation: rolls out policies in worker processes that use NumPy and the simulator, not JAX."""

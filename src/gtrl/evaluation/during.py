@@ -1,24 +1,28 @@
-"""Evaluating a run's policies as they are written, on other cores, while training goes on."""
+"""A callback that evaluates the policies of a run in the background, while training continues."""
 
 import logging
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from gtrl.errors import ConfigError, RunError
-from gtrl.evaluation.evaluate import Row, evaluate_in_background, success_rate, write_maps
+from gtrl.evaluation.evaluate import Row, evaluate_in_background, success_rate, write_value_maps
 from gtrl.tasks import EPISODES_PER_GOAL
 from gtrl.training.session import Callback, Session
 from gtrl.workers import default_workers
 
 log = logging.getLogger(__name__)
-POLL_SECONDS = 0.2  # between two looks at whether a signal asked to stop
+POLL_SECONDS = 0.2  # interval at which a stop request is checked while evaluations finish
 
 
 class EvaluateDuring(Callback):
-    """Worker processes play `episodes` of every goal with each policy; their results go to `eval.csv`.
+    """Evaluates every saved policy in worker processes and appends the results to `eval.csv`.
 
-    What an interrupted run had not evaluated is evaluated when it is resumed. Value maps of mazes, which take the
-    device, come when training is done.
+    Evaluations that an interrupted run had not finished are made when it is resumed. Value maps of mazes need the
+    accelerator, so they are computed after training.
+
+    Args:
+        episodes: Episodes per goal.
+        workers: Number of worker processes; by default all cores but one.
     """
 
     name = "evaluate-during"
@@ -36,7 +40,7 @@ class EvaluateDuring(Callback):
         self.cancelled = threading.Event()
         self.pending: dict[int, Future[list[Row]]] = {}
         self.evaluated: set[int] = set()
-        self.thread = ThreadPoolExecutor(1)
+        self.executor = ThreadPoolExecutor(1)
         planned = session.training.checkpoint_steps
         for step in session.run.written_steps():
             if step in planned and step <= session.start:
@@ -44,15 +48,15 @@ class EvaluateDuring(Callback):
 
     def on_checkpoint(self, step: int, policies: bool) -> None:
         if policies:
-            self.pending[step] = self.thread.submit(self._evaluate, step)
+            self.pending[step] = self.executor.submit(self._evaluate, step)
 
     def on_step(self, step: int) -> None:
-        done = [step for step, future in self.pending.items() if future.done() and not future.exception()]
-        for evaluated in done:
+        finished = [step for step, future in self.pending.items() if future.done() and not future.exception()]
+        for evaluated in finished:
             self._report(evaluated)
 
     def on_trained(self) -> None:
-        """Wait for the evaluations that are left, unless a signal asks to stop; then draw the value maps."""
+        """Waits for the remaining evaluations, unless a signal requests a stop; then computes the value maps."""
         while wait(self.pending.values(), timeout=POLL_SECONDS).not_done:
             if self.session.interrupted:
                 return
@@ -61,27 +65,28 @@ class EvaluateDuring(Callback):
                 raise RunError(f"training is complete, but an evaluation failed: {error}") from error
             self._report(step)
         if self.evaluated:
-            write_maps(self.session.run, self.task, max(self.evaluated))
+            write_value_maps(self.session.run, self.task, max(self.evaluated))
 
     def on_end(self, error: BaseException | None) -> None:
         self.cancelled.set()
-        self.thread.shutdown(wait=True, cancel_futures=True)
+        self.executor.shutdown(wait=True, cancel_futures=True)
 
     def _evaluate(self, step: int) -> list[Row]:
-        """The rows of a step's policies; none where they were evaluated before."""
+        """Evaluates the policies of a step and returns their rows; an empty list if `eval.csv` has them already."""
         run = self.session.run
-        same = {"task": self.task.name, "step": step, "base_seed": 0}
-        rows = [row for row in run.evaluations() if same.items() <= row.items() and row["episodes"] >= self.episodes]
-        if len(rows) == len(self.task.goal_names) * len(self.session.seeds):
+        key = {"task": self.task.name, "step": step, "base_seed": 0}
+        existing = [row for row in run.evaluations() if key.items() <= row.items() and row["episodes"] >= self.episodes]
+        if len(existing) == len(self.task.goal_names) * len(self.session.seeds):
             return []
         try:
             return evaluate_in_background(run, self.task, step, self.episodes, self.workers, self.cancelled)
         except Exception as error:
             if not self.cancelled.is_set():
-                log.warning("the evaluation of step %s failed; training goes on (%s)", f"{step:,}", error)
+                log.warning("the evaluation of step %s failed; training continues (%s)", f"{step:,}", error)
             raise
 
     def _report(self, step: int) -> None:
+        """Logs a finished evaluation and passes its rows to the callbacks."""
         rows = self.pending.pop(step).result()
         self.evaluated.add(step)
         if rows:

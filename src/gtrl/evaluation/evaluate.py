@@ -1,4 +1,4 @@
-"""Evaluating a run or a policy file by the paper's protocol: N episodes for each of a task's goals, mean action."""
+"""Evaluates a run or a policy file by the paper's protocol: N episodes for each goal of a task, mean action."""
 
 import logging
 import threading
@@ -19,8 +19,8 @@ from gtrl.runs.run import Run, checkpoint_path, shown
 from gtrl.tasks import EPISODES_PER_GOAL, SCORED_STEPS, Task, find_task
 
 log = logging.getLogger(__name__)
-NICENESS = 10  # of worker processes in the background: the cores are training's first
-RECORDED = 3  # episodes a goal whose paths go into `rollouts.npz`
+BACKGROUND_NICENESS = 10  # added to the niceness of background workers, so that training has priority
+RECORDED_EPISODES = 3  # per goal: the paths of these episodes are written to `rollouts.npz`
 Row = dict[str, Any]
 
 
@@ -35,27 +35,42 @@ def evaluate(
     show: bool = True,
     maps: bool = True,
 ) -> list[Row]:
-    """Roll out the policies of a run (or one policy file) and return the rows of `eval.csv`.
+    """Evaluates the policies of a run, or one policy file, and returns the rows of `eval.csv`.
 
-    Of a run: the policies at `step`, or else at the steps that count for its score (800K, 900K, 1M where
-    they are there, and the last). Its directory gets `eval.csv`, a policy's rows as soon as it has played, and, for
-    mazes, `rollouts.npz` and (unless `maps` is off) `values.npz`. Episode k of a goal starts the same for every policy.
-    `task` (a task, its name, or `module:NAME`) takes the place of the one the policies were trained for.
+    For a run, results are also written to its directory: `eval.csv` (the rows of a policy as soon as its episodes are
+    finished) and, for mazes, `rollouts.npz` and `values.npz`. Episode k of a goal has the same initial state and
+    environment randomness for every policy.
+
+    Args:
+        what: A run, its directory, or a policy file (`.npz`).
+        task: A task, its name, or `module:NAME`; by default the task that the policies were trained for.
+        episodes: Episodes per goal.
+        step: The step whose policies are evaluated; by default the steps that count for the score (800K, 900K and 1M,
+            if saved) and the last one.
+        workers: Number of worker processes; by default one per core. The results do not depend on it.
+        base_seed: Determines the initial states and the randomness of all episodes.
+        show: Whether to show a progress bar.
+        maps: Whether to write `values.npz`.
     """
-    _check(episodes, workers, base_seed)
-    return _evaluate(look_up(what, step, task), episodes, workers, base_seed, show, maps)
+    _check_arguments(episodes, workers, base_seed)
+    return _evaluate(find_policies(what, step, task), episodes, workers, base_seed, show, maps)
 
 
 def evaluate_in_background(
     run: Run, task: Task, step: int, episodes: int, workers: int, cancelled: threading.Event
 ) -> list[Row]:
-    """The same without anything to look at, in processes that leave the cores to others; `cancelled` ends it."""
-    subject = look_up(run, step, task)
-    return _evaluate(subject, episodes, workers, 0, show=False, maps=False, nice=NICENESS, cancelled=cancelled)
+    """Like `evaluate`, but at low priority and without progress bar and value maps.
+
+    Setting `cancelled` stops it with a `WorkerError`.
+    """
+    policies = find_policies(run, step, task)
+    return _evaluate(
+        policies, episodes, workers, 0, show=False, maps=False, nice=BACKGROUND_NICENESS, cancelled=cancelled
+    )
 
 
 def _evaluate(
-    subject: "Subject",
+    policies: "PolicySet",
     episodes: int,
     workers: int | None,
     base_seed: int,
@@ -64,29 +79,37 @@ def _evaluate(
     nice: int = 0,
     cancelled: threading.Event | None = None,
 ) -> list[Row]:
-    run, task, headers = subject.run, subject.task, subject.headers
-    maze = walked_maze(task) if run else None
+    run, task, headers = policies.run, policies.task, policies.headers
+    maze = navigation_maze(task) if run else None
     outcomes: list[list[Outcome]] = [[] for _ in headers]
-    each = episodes * len(task.goal_names)
-    with console.bar(f"{shown(_method(headers[0]))} evaluation", len(headers) * each, "episodes", show) as bar:
+    per_policy = episodes * len(task.goal_names)
+    with console.bar(f"{shown(_method(headers[0]))} evaluation", len(headers) * per_policy, "episodes", show) as bar:
         rollouts = roll_out(
-            subject.policies, task, episodes, workers=workers, base_seed=base_seed, record=RECORDED if maze else 0,
-            plugins=subject.plugins, nice=nice, cancelled=cancelled, bar=bar,
+            policies.paths, task, episodes, workers=workers, base_seed=base_seed,
+            record=RECORDED_EPISODES if maze else 0, plugins=policies.plugins, nice=nice, cancelled=cancelled, bar=bar,
         )  # fmt: skip
         for index, outcome in rollouts:
             outcomes[index].append(outcome)
-            if run and len(outcomes[index]) == each:
+            if run and len(outcomes[index]) == per_policy:
                 run.add_evaluations(_rows(headers[index], task, base_seed, outcomes[index]))
     if run and maze:
-        last = headers[-1]["step"]
-        played = {h["seed"]: o for h, o in zip(headers, outcomes, strict=True) if h["step"] == last}
-        _write_rollouts(run, last, played)
+        last_step = headers[-1]["step"]
+        by_seed = {
+            header["seed"]: finished
+            for header, finished in zip(headers, outcomes, strict=True)
+            if header["step"] == last_step
+        }
+        _write_rollouts(run, last_step, by_seed)
         if maps:
-            write_maps(run, task, last)
-    return [row for each in zip(headers, outcomes, strict=True) for row in _rows(each[0], task, base_seed, each[1])]
+            write_value_maps(run, task, last_step)
+    return [
+        row
+        for header, finished in zip(headers, outcomes, strict=True)
+        for row in _rows(header, task, base_seed, finished)
+    ]
 
 
-def _check(episodes: int, workers: int | None, base_seed: int) -> None:
+def _check_arguments(episodes: int, workers: int | None, base_seed: int) -> None:
     if episodes < 1:
         raise ConfigError(f"episodes is {episodes} and must be at least 1.")
     if workers is not None and workers < 1:
@@ -95,19 +118,21 @@ def _check(episodes: int, workers: int | None, base_seed: int) -> None:
         raise ConfigError(f"seed is {base_seed} and must not be negative.")
 
 
-def walked_maze(task: Task) -> Maze | None:
-    """The maze whose own goals, positions of the agent, are evaluated: paths and values can be drawn on its map."""
+def navigation_maze(task: Task) -> Maze | None:
+    """Returns the maze of a task whose goals are positions of the agent, so that paths can be drawn in it; else None.
+
+    The task must use the maze's own goals.
+    """
     maze = maze_of(task)
     return maze if maze and maze.mover == "agent" and task.goals == len(maze.goals) else None
 
 
-def write_maps(run: Run, task: Task, step: int) -> None:
-    """`values.npz`, for mazes.
+def write_value_maps(run: Run, task: Task, step: int) -> None:
+    """Writes `values.npz` for a maze task, if the run has the checkpoint of this step.
 
-    A run may have been copied without its checkpoints, one may be damaged, and its method may not be installed here:
-    the evaluation itself is complete without them.
+    Only warns if the checkpoint is damaged or the method is not installed: `eval.csv` is complete without the maps.
     """
-    if not checkpoint_path(run.checkpoints, step).exists() or walked_maze(task) is None:
+    if not checkpoint_path(run.checkpoints, step).exists() or navigation_maze(task) is None:
         return
     from gtrl.evaluation.values import write_values
 
@@ -117,36 +142,43 @@ def write_maps(run: Run, task: Task, step: int) -> None:
         log.warning("eval.csv is complete, but values.npz is not written: %s", error)
 
 
-class Subject(NamedTuple):
-    """What to evaluate: policies of a run (None for a policy file), the plugins of their kinds, and in which task."""
+class PolicySet(NamedTuple):
+    """The policies to evaluate, and the task to evaluate them in."""
 
-    run: Run | None
-    policies: list[Path]
-    headers: list[dict[str, Any]]
-    plugins: tuple[str, ...]
+    run: Run | None  # None for a policy file
+    paths: list[Path]
+    headers: list[dict[str, Any]]  # one per policy file
+    plugins: tuple[str, ...]  # modules that define the kinds of these policies
     task: Task
 
 
-def look_up(what: str | Path | Run, step: int | None, task: str | Task | None = None) -> Subject:
-    """A run or policy file with all that evaluating it needs; an error says what is missing."""
+def find_policies(what: str | Path | Run, step: int | None, task: str | Task | None = None) -> PolicySet:
+    """Finds the policies of a run or policy file, their plugins and their task.
+
+    Raises:
+        RunError: If the run, the step or the task does not exist.
+        ConfigError: If the goals of the task do not fit the policies.
+    """
     run = None if isinstance(what, (str, Path)) and str(what).endswith(".npz") else Run.open(what)
     _load_plugins(run)
-    chosen = _policies(run, step) if run else [Path(str(what))]
-    headers = [load_policy(path).header for path in chosen]
-    plugins = {POLICIES.module_of(header["kind"]) for header in headers}  # all that workers need of them
+    paths = _policy_paths(run, step) if run else [Path(str(what))]
+    headers = [load_policy(path).header for path in paths]
+    plugins = {POLICIES.module_of(header["kind"]) for header in headers}  # workers need no other plugins
     if isinstance(task, str):
         task = find_task(task)
     if "__main__" in plugins:
-        raise RunError("the kind of this policy is defined in a script: worker processes need it in a module.")
+        raise RunError(
+            "this kind of policy is defined in a script; define it in a module, which worker processes can import."
+        )
     task = task or _task_of(headers[0])
     if isinstance(task.goals, tuple) and len(task.goals[0]) != headers[0]["goal_dim"]:
         found, expected = len(task.goals[0]), headers[0]["goal_dim"]
         raise ConfigError(f"the goals of {task.name} have {found} numbers, and the policy was trained on {expected}.")
-    return Subject(run, chosen, headers, tuple(filter(None, plugins)), task)
+    return PolicySet(run, paths, headers, tuple(filter(None, plugins)), task)
 
 
 def _load_plugins(run: Run | None) -> None:
-    """Episodes do not need a method that is not installed here; without the task there is an error later."""
+    """Imports the plugins of a run. Only warns if one is missing: rolling out a policy does not need its method."""
     for module in run.plugins if run else ():
         try:
             load_plugins([module])
@@ -154,7 +186,7 @@ def _load_plugins(run: Run | None) -> None:
             log.warning("%s", error)
 
 
-def _policies(run: Run, step: int | None) -> list[Path]:
+def _policy_paths(run: Run, step: int | None) -> list[Path]:
     written = run.policy_steps
     if step is not None and step not in written:
         raise RunError(f"{run.path} has no policies at step {step}; it has {', '.join(map(str, written))}.")
@@ -169,7 +201,7 @@ def _task_of(header: dict[str, Any]) -> Task:
         return find_task(header["task"])
     except UnknownNameError as error:
         raise RunError(
-            f"this policy was trained for the task '{header['task']}', which is not known here: name it with "
+            f"this policy was trained for the task '{header['task']}', which is unknown here: name it with "
             "--task my_module:TASK (in Python, task=...)."
         ) from error
 
@@ -179,20 +211,30 @@ def _method(header: dict[str, Any]) -> str:
 
 
 def _rows(header: dict[str, Any], task: Task, base_seed: int, outcomes: Sequence[Outcome]) -> list[Row]:
-    who = {"algorithm": _method(header), "task": task.name} | {name: header.get(name, 0) for name in ("seed", "step")}
+    """The rows of `eval.csv` for one policy: one per goal."""
+    policy = {
+        "algorithm": _method(header),
+        "task": task.name,
+        "seed": header.get("seed", 0),
+        "step": header.get("step", 0),
+    }
     rows = []
     for number, goal in enumerate(task.goal_names, start=1):
-        won = [outcome.success for outcome in outcomes if outcome.episode.goal == number]
-        rows.append({**who, "goal": goal, "episodes": len(won), "successes": sum(won), "base_seed": base_seed})
+        successes = [outcome.success for outcome in outcomes if outcome.episode.goal == number]
+        counts = {"episodes": len(successes), "successes": sum(successes)}
+        rows.append({**policy, "goal": goal, **counts, "base_seed": base_seed})
     return rows
 
 
 def _write_rollouts(run: Run, step: int, outcomes: dict[int, list[Outcome]]) -> None:
-    """The recorded paths, end to end, with an index: seed, goal, episode, success, first row, rows; and the goals."""
+    """Writes the recorded paths of each seed to `rollouts.npz`.
+
+    The paths are concatenated. The index has one row per path: seed, goal, episode, success, first row, rows.
+    """
     recorded = [
         (seed, outcome, outcome.path)
-        for seed, played in outcomes.items()
-        for outcome in sorted(played, key=lambda outcome: (outcome.episode.goal, outcome.episode.number))
+        for seed, finished in outcomes.items()
+        for outcome in sorted(finished, key=lambda outcome: (outcome.episode.goal, outcome.episode.number))
         if outcome.path is not None
     ]
     lengths = [len(path) for _, _, path in recorded]
@@ -211,5 +253,5 @@ def _write_rollouts(run: Run, step: int, outcomes: dict[int, list[Outcome]]) -> 
 
 
 def success_rate(rows: Sequence[Row]) -> float:
-    """In percent, over all episodes of these rows."""
+    """Returns the percentage of successful episodes among all episodes of these rows."""
     return 100 * sum(row["successes"] for row in rows) / sum(row["episodes"] for row in rows)

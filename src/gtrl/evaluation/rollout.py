@@ -1,4 +1,7 @@
-"""Rollouts: N episodes of a policy for each goal of a task, on every core, each episode decided by its own seeds."""
+"""Rollouts: N episodes of a policy for each goal of a task, spread over worker processes.
+
+Every episode has random streams of its own, so its outcome does not depend on the process or batch it runs in.
+"""
 
 import itertools
 import threading
@@ -23,80 +26,82 @@ from gtrl.workers import default_workers, map_unordered
 
 @dataclass(frozen=True)
 class Episode:
-    """Which episode to run: the number of its goal, from 1, and its own, from 0."""
+    """Identifies an episode of a task by its goal and its number."""
 
-    goal: int
-    number: int
+    goal: int  # from 1
+    number: int  # from 0
 
     def seed(self, base: int) -> np.random.SeedSequence:
-        """The same for every policy, so that methods and seeds meet the same starts and the same luck."""
+        """The environment's seed: the same for every policy, so that all are compared on the same randomness."""
         return np.random.SeedSequence([base, self.goal, self.number])
 
     def noise(self, base: int) -> np.random.Generator:
-        """The noise of a policy that acts at random: a stream of its own, so that it does not disturb the luck."""
+        """The noise of a stochastic policy: a separate stream, which does not affect the environment's randomness."""
         return np.random.default_rng([base, self.goal, self.number, 1])
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an episode went; `path` holds (T+1, 2) positions where they were asked for."""
+    """The result of an episode."""
 
     episode: Episode
     success: bool
-    length: int
+    length: int  # steps
     goal: np.ndarray
-    path: np.ndarray | None = None
+    path: np.ndarray | None = None  # (length + 1, 2) positions of the agent, if they were recorded
 
 
 @dataclass(frozen=True)
 class Job:
-    """Some episodes of one policy, for one worker."""
+    """A batch of episodes of one policy, run by one worker."""
 
-    policy: str
+    policy: str  # path of its file
     task: Task
     episodes: tuple[Episode, ...]
     base_seed: int
     record: int  # record the paths of episodes with a smaller number than this
-    share: int | None = None  # about how many episodes this worker will play in all, where that is known
-    plugins: tuple[str, ...] = ()  # modules to import first: they define the kind of policy
+    share: int | None = None  # about how many episodes each worker runs in total, if known
+    plugins: tuple[str, ...] = ()  # modules to import first; they define the kind of policy
 
 
 @lru_cache(maxsize=ROWS)
-def _environment(task: Task, slot: int) -> GoalEpisodes:
-    """The environments of this process: made once each, when a job first needs so many."""
-    del slot
+def _environment(task: Task, index: int) -> GoalEpisodes:
+    """Returns an environment of this process, built on first use."""
+    del index  # part of the cache key only
     return GoalEpisodes(task, IsolatedEnv(make_environment(task)))
 
 
-_decided: dict[tuple[Task, int], int] = {}  # in this process, by `_side_by_side`
+_environment_counts: dict[tuple[Task, int], int] = {}  # results of `_environment_count` in this process
 
 
-def _side_by_side(policy: Policy, job: Job) -> int:
-    """How many environments to play in at once: they share the policy's work, but each must be built first.
+def _environment_count(policy: Policy, job: Job) -> int:
+    """Returns in how many environments to run episodes concurrently.
 
-    With k of them, n steps cost k times the building and n / k times the acting: least where both are equal. Point
-    mazes are built in a hundredth of a second, manipulation scenes in half of one.
+    They share the cost of evaluating the policy, but each must be built first. With k of them, n steps cost k times
+    the building time and n / k times the policy's time; the sum is minimal where both are equal. Building takes about
+    0.01 s for a point maze and 0.5 s for a manipulation scene.
     """
     if job.share is None:
         return ROWS
-    if (job.task, job.share) not in _decided:
-        _environment(job.task, 0)  # this one imports the simulator
-        build = _timed(lambda: _environment(job.task, 1))
+    if (job.task, job.share) not in _environment_counts:
+        _environment(job.task, 0)  # not timed: the first one also imports the simulator
+        build_seconds = _seconds_of(lambda: _environment(job.task, 1))
         arrays = [np.zeros(policy.header[f"{name}_dim"], np.float32) for name in ("observation", "goal")]
-        act = min(_timed(lambda: policy(*arrays)) for _ in range(3))
-        best = round((job.share * (job.task.episode_length or DEFAULT_EPISODE_LENGTH) * act / build) ** 0.5)
-        _decided[job.task, job.share] = min(ROWS, max(2, best))
-    return _decided[job.task, job.share]
+        act_seconds = min(_seconds_of(lambda: policy(*arrays)) for _ in range(3))
+        steps = job.share * (job.task.episode_length or DEFAULT_EPISODE_LENGTH)
+        best = round((steps * act_seconds / build_seconds) ** 0.5)
+        _environment_counts[job.task, job.share] = min(ROWS, max(2, best))
+    return _environment_counts[job.task, job.share]
 
 
-def _timed(function: Callable[[], object]) -> float:
-    began = time.perf_counter()
+def _seconds_of(function: Callable[[], object]) -> float:
+    start_time = time.perf_counter()
     function()
-    return time.perf_counter() - began
+    return time.perf_counter() - start_time
 
 
-class Slot:
-    """One environment, and the episode it is in the middle of."""
+class RunningEpisode:
+    """An environment and the state of the episode that runs in it."""
 
     def __init__(self, env: GoalEpisodes, episode: Episode, job: Job) -> None:
         self.env = env
@@ -111,6 +116,7 @@ class Slot:
         return np.array(self.env.env.env.unwrapped.data.qpos[:2])
 
     def step(self, action: np.ndarray) -> Outcome | None:
+        """Takes one step in the environment; returns the outcome if the episode ended, else None."""
         self.observation, success, ended = self.env.step(action)
         self.length += 1
         if self.recording:
@@ -121,50 +127,58 @@ class Slot:
         return Outcome(self.episode, success, self.length, self.goal, path)
 
 
-def begin(env: GoalEpisodes, episode: Episode, job: Job, policy: Policy) -> Slot:
-    """Start an episode whose observation and goal this policy can take."""
-    with named(job.task, episode):
-        slot = Slot(env, episode, job)
-        for name, array in (("observation", slot.observation), ("goal", slot.goal)):
+def start_episode(env: GoalEpisodes, episode: Episode, job: Job, policy: Policy) -> RunningEpisode:
+    """Resets the environment for an episode; raises an `EpisodeError` if the shapes do not fit the policy."""
+    with episode_errors(job.task, episode):
+        running = RunningEpisode(env, episode, job)
+        for name, array in (("observation", running.observation), ("goal", running.goal)):
             expected = policy.header[f"{name}_dim"]
             if array.shape != (expected,):
                 raise EpisodeError(f"the {name} has the shape {array.shape}, and the policy takes {expected} numbers")
-        return slot
+        return running
 
 
 @contextmanager
-def named(task: Task, episode: Episode) -> Iterator[None]:
-    """Errors in an episode name the task, goal and episode."""
+def episode_errors(task: Task, episode: Episode) -> Iterator[None]:
+    """Raises errors of the block as an `EpisodeError` that names the task, goal and episode."""
     try:
         yield
     except Exception as error:
         where = f"{task.name}, {task.goal_names[episode.goal - 1]}, episode {episode.number}"
-        ours = isinstance(error, EpisodeError)
-        what = f"{error}." if ours else f"the environment raised {type(error).__name__}: {error}"
+        if isinstance(error, EpisodeError):
+            what = f"{error}."
+        else:
+            what = f"the environment raised {type(error).__name__}: {error}"
         raise EpisodeError(f"{where}: {what}") from error
 
 
 def run_episodes(policy: Policy, job: Job) -> list[Outcome]:
-    """Run a job's episodes, up to ROWS of them side by side; who runs beside whom changes nothing."""
+    """Runs the episodes of a job, up to ROWS of them concurrently, and returns their outcomes as they finish.
+
+    All running episodes share one call of the policy per step. Outcomes do not depend on which episodes run together.
+    """
     waiting = iter(job.episodes)
-    first = list(itertools.islice(waiting, _side_by_side(policy, job)))
-    slots = [begin(_environment(job.task, slot), episode, job, policy) for slot, episode in enumerate(first)]
+    first = list(itertools.islice(waiting, _environment_count(policy, job)))
+    running = [
+        start_episode(_environment(job.task, index), episode, job, policy) for index, episode in enumerate(first)
+    ]
     outcomes = []
-    while slots:
-        noise = [slot.noise.standard_normal(policy.noise_dim) for slot in slots]
-        columns = [slot.observation for slot in slots], [slot.goal for slot in slots], noise
-        actions = policy(*map(np.stack, columns))
-        following = []
-        for slot, action in zip(slots, actions, strict=True):
-            with named(job.task, slot.episode):
-                outcome = slot.step(action)
+    while running:
+        observations = np.stack([current.observation for current in running])
+        goals = np.stack([current.goal for current in running])
+        noise = np.stack([current.noise.standard_normal(policy.noise_dim) for current in running])
+        actions = policy(observations, goals, noise)
+        still_running = []
+        for current, action in zip(running, actions, strict=True):
+            with episode_errors(job.task, current.episode):
+                outcome = current.step(action)
             if outcome is None:
-                following.append(slot)
+                still_running.append(current)
                 continue
             outcomes.append(outcome)
             if (episode := next(waiting, None)) is not None:
-                following.append(begin(slot.env, episode, job, policy))
-        slots = following
+                still_running.append(start_episode(current.env, episode, job, policy))
+        running = still_running
     return outcomes
 
 
@@ -186,11 +200,27 @@ def roll_out(
     cancelled: threading.Event | None = None,
     bar: Callable[[int], None] | None = None,
 ) -> Iterator[tuple[int, Outcome]]:
-    """(index of the policy, outcome) of `episodes` episodes for every goal of the task and every policy."""
+    """Runs episodes of several policies in worker processes.
+
+    Args:
+        policies: Paths of the policy files.
+        task: The task, each of whose goals is evaluated.
+        episodes: Episodes per goal and policy.
+        workers: Number of processes; by default one per core.
+        base_seed: Determines the randomness of all episodes.
+        record: Number of episodes per goal whose paths are recorded.
+        plugins: Modules to import in each worker; they define the kinds of policies.
+        nice: Increment of the workers' niceness.
+        cancelled: Stops the iteration with a `WorkerError` when set.
+        bar: Called with the number of episodes that finished.
+
+    Yields:
+        The index of the policy and the outcome of one of its episodes, in the order in which they finish.
+    """
     goals = range(1, len(task.goal_names) + 1)
     todo = [Episode(goal, number) for number in range(episodes) for goal in goals]
-    # Several jobs a worker, so that none idles at the end, but enough episodes in each to fill its batch; and none so
-    # long that who waits for it could take the worker to hang.
+    # Several jobs per worker, so that none idles at the end, but enough episodes in each to fill its batch. A job must
+    # also be short enough not to be mistaken for a hanging worker.
     workers = workers or default_workers()
     wanted = -(-4 * workers // len(policies))
     share = len(policies) * len(todo) // workers
@@ -200,9 +230,9 @@ def roll_out(
         for path in policies
         for start in range(0, len(todo), size)
     ]
-    per_policy = len(range(0, len(todo), size))
+    jobs_per_policy = len(range(0, len(todo), size))
     for index, outcomes in map_unordered(_run_job, jobs, workers, nice=nice, cancelled=cancelled):
         if bar:
             bar(len(outcomes))
         for outcome in outcomes:
-            yield index // per_policy, outcome
+            yield index // jobs_per_policy, outcome

@@ -1,4 +1,4 @@
-"""Value maps of a maze: V(s, g) of a trained critic over the free cells, for each evaluation goal."""
+"""Value maps of mazes: V(s, g) of a trained critic on a grid of positions, for each evaluation goal."""
 
 import numpy as np
 
@@ -10,10 +10,10 @@ from gtrl.tasks import Task
 
 
 def write_values(run: Run, task: Task, step: int) -> None:
-    """`values.npz`: the maze's plan, points (H, W, 2), NaN in walls, and values (seeds, goals, H, W) at each of them.
+    """Writes `values.npz`: the maze's layout, grid points (H, W, 2), NaN in walls, and values (seeds, goals, H, W).
 
-    Nothing for methods without a value, nor where the environment is no maze.
-    Where a state has more than a position, the rest is that of a freshly reset agent.
+    Writes nothing for methods without a value function and for environments that are not mazes. State components
+    other than the position are those after a reset.
     """
     import jax
 
@@ -31,8 +31,8 @@ def write_values(run: Run, task: Task, step: int) -> None:
     value = jax.jit(jax.vmap(algorithm.value, (0, None, None)))
     values = np.full((len(run.seeds), len(maze.goals), *grid.free.shape), np.nan, np.float32)
     for index, goal in enumerate(maze.goals):
-        found = value(nets, states, np.repeat(goal[None], len(states), 0))
-        if found is None:
+        goal_values = value(nets, states, np.repeat(goal[None], len(states), 0))
+        if goal_values is None:
             return
-        values[:, index, grid.free] = found
+        values[:, index, grid.free] = goal_values
     write_npz(run.path / "values.npz", {"step": step, "points": grid.masked, "values": values, **maze.arrays})

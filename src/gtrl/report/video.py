@@ -18,8 +18,8 @@ from gtrl.envs.goals import GoalEpisodes
 from gtrl.envs.isolation import IsolatedEnv
 from gtrl.envs.make import DEFAULT_EPISODE_LENGTH, make_environment
 from gtrl.errors import RunError, VideoError
-from gtrl.evaluation.evaluate import RECORDED, look_up, walked_maze
-from gtrl.evaluation.rollout import Episode, Job, Outcome, begin, load_plugins, named, roll_out
+from gtrl.evaluation.evaluate import RECORDED_EPISODES, find_policies, navigation_maze
+from gtrl.evaluation.rollout import Episode, Job, Outcome, episode_errors, load_plugins, roll_out, start_episode
 from gtrl.io.npz import read_npz
 from gtrl.report.cameras import Views, find_gl, make_views, use
 from gtrl.report.figures import trajectories_picture
@@ -63,8 +63,8 @@ def film_episode(policy: Policy, job: Job, env: Filmed) -> Film:
     title = f"{shown(header['algorithm'])} on {job.task.name}, seed {header['seed']} at step {header['step']:,}"
     every = math.ceil(budget / FRAMES)
     outcome, frames = None, []
-    slot = begin(GoalEpisodes(job.task, env), episode, job, policy)
-    with named(job.task, episode):
+    slot = start_episode(GoalEpisodes(job.task, env), episode, job, policy)
+    with episode_errors(job.task, episode):
         while True:
             if slot.length % every == 0 or outcome:
                 where = f"goal {episode.goal} of {len(job.task.goal_names)}, episode {episode.number}"
@@ -139,7 +139,7 @@ class Studio:
         task: str | Task | None = None,
         step: int | None = None,
         base_seed: int = 0,
-        episodes: int = RECORDED,
+        episodes: int = RECORDED_EPISODES,
         workers: int | None = None,
         show: bool = True,
     ) -> list[Path]:
@@ -147,12 +147,12 @@ class Studio:
 
         Of a run: its last evaluated step and, for the film, its first seed.
         """
-        run, policies, headers, plugins, task = look_up(what, step, task)
+        run, policies, headers, plugins, task = find_policies(what, step, task)
         last = headers[-1]["step"]
         policy = next(path for path, header in zip(policies, headers, strict=True) if header["step"] == last)
         folder, name = (run.path, "rollouts") if run else (policy.parent, policy.stem)
         written = []
-        if maze := walked_maze(task):
+        if maze := navigation_maze(task):
             written.append(folder / ("trajectories.png" if run else f"{name}.trajectories.png"))
             paths = _recorded(run) if run else _rolled_out(policy, task, episodes, base_seed, workers)
             seeds = [str(header["seed"]) for header in headers if header["step"] == last]
@@ -179,7 +179,7 @@ def _recorded(run: Run) -> list[Trajectory]:
 
 def _rolled_out(policy: Path, task: Task, episodes: int, base_seed: int, workers: int | None) -> list[Trajectory]:
     """Evaluating a policy file leaves no paths: its first episodes again."""
-    count = min(episodes, RECORDED)
+    count = min(episodes, RECORDED_EPISODES)
     played = roll_out([policy], task, count, workers=workers, base_seed=base_seed, record=count)
     outcomes = sorted((outcome for _, outcome in played), key=lambda outcome: outcome.episode.number)
     return [(outcome.episode.goal, outcome.success, np.asarray(outcome.path)) for outcome in outcomes]
