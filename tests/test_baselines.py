@@ -577,16 +577,16 @@ def test_one_of_n_steps_is_one_step(states):
 
 # --- fields ---
 
-AT_LEAST_1 = "is 0 and must be a whole number from 1 up."
-EXPECTILE = "and must lie from 0.5 up to below 1."
+AT_LEAST_1 = "is 0 and must be a positive integer."
+EXPECTILE = "and must lie in [0.5, 1)."
 
 
 @pytest.mark.parametrize(
     ("name", "field", "value", "sentence"),
     [
         ("td", "n", 0, f"n {AT_LEAST_1}"),
-        ("td-n", "n", -1, "n is -1 and must be a whole number from 1 up."),
-        ("td-n", "n", 2.5, "n is 2.5 and must be a whole number from 1 up."),
+        ("td-n", "n", -1, "n is -1 and must be a positive integer."),
+        ("td-n", "n", 2.5, "n is 2.5 and must be a positive integer."),
         ("tdp", "candidates", 0, f"candidates {AT_LEAST_1}"),
         ("fbc", "flow_steps", 0, f"flow_steps {AT_LEAST_1}"),
         ("crl", "latent", 0, f"latent {AT_LEAST_1}"),
@@ -597,7 +597,7 @@ EXPECTILE = "and must lie from 0.5 up to below 1."
         ("ivl", "kappa", 0.4, f"kappa is 0.4 {EXPECTILE}"),
         ("iql", "kappa", 1.0, f"kappa is 1.0 {EXPECTILE}"),
         ("td", "kappa", 0.4, f"kappa is 0.4 {EXPECTILE}"),
-        ("coe", "anchor", -0.1, "anchor is -0.1 and must be a number from 0 up."),
+        ("coe", "anchor", -0.1, "anchor is -0.1 and must be a non-negative number."),
     ],
 )
 def test_bad_fields(name, field, value, sentence):

@@ -578,9 +578,9 @@ def test_plugins_are_listed(gtrl: Gtrl, own_module: str, tmp_path: Path, monkeyp
     ("command", "said"),
     [
         ("trian", "unknown command 'trian': did you mean 'train'?"),
-        ("foo", "unknown command 'foo': known are demo, tasks, algorithms, data, train, evaluate, theory, bench."),
-        ("run", "unknown command 'run': known are demo, tasks,"),
-        ("status", "unknown command 'status': known are demo, tasks,"),
+        ("foo", "unknown command 'foo': choose from demo, tasks, algorithms, data, train, evaluate, theory, bench."),
+        ("run", "unknown command 'run': choose from demo, tasks,"),
+        ("status", "unknown command 'status': choose from demo, tasks,"),
         ("train --task scene-play", "name a method first: gtrl train METHOD ..., where METHOD is one of gtrl, trl, bc"),
         ("train --resume", "--resume needs --out"),
         ("train --resume --out nowhere", "nowhere holds no run to resume; to start one, name a method"),

@@ -646,7 +646,7 @@ def test_an_interrupted_collection_is_continued(
     whole = collecting.collect(SHORT, tmp_path / "whole" / NAME, show=False)
     with monkeypatch.context() as patch:
         patch.setattr(collecting, "_join", stop)
-        with pytest.raises(KeyboardInterrupt, match="the same command goes on"):
+        with pytest.raises(KeyboardInterrupt, match="run the same command again to resume"):
             collecting.collect(SHORT, tmp_path / NAME, show=False)
     assert not (tmp_path / NAME).exists()
     jobs.clear()

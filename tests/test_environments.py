@@ -246,7 +246,7 @@ def test_environments_that_cannot_be_made(environment: Any, said: str) -> None:
         ({"goal": ()}, r"goal is \(\) and must be columns"),
         ({"goal": (0.5,)}, r"goal is \(0\.5,\) and must be columns"),
         ({"success": "info"}, "success must be a function"),
-        ({"episode_length": 0}, "episode_length is 0 and must be a whole number from 1 up"),
+        ({"episode_length": 0}, "episode_length is 0 and must be a positive integer"),
         ({"observation_dim": 2.5}, r"observation_dim is 2\.5"),
         ({"defaults": [0.9]}, "defaults must be a dictionary"),
     ],

@@ -60,7 +60,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("rule", "value", "valid"), CASES, ids=lambda part: str(getattr(part, "words", part))[:40])
+@pytest.mark.parametrize(
+    ("rule", "value", "valid"), CASES, ids=lambda part: str(getattr(part, "requirement", part))[:40]
+)
 def test_rules(rule: Rule, value: Any, valid: bool) -> None:
     if valid:
         assert config_with(rule, value).size_ == value
@@ -68,13 +70,15 @@ def test_rules(rule: Rule, value: Any, valid: bool) -> None:
         with pytest.raises(ConfigError) as caught:
             config_with(rule, value)
         shown = tuple(value) if isinstance(value, list) else value
-        assert str(caught.value) == f"size is {shown!r} and must {rule.words}."
+        assert str(caught.value) == f"size is {shown!r} and must {rule.requirement}."
 
 
 def test_the_largest_discount_is_that_of_float32() -> None:
     assert np.float32(BELOW_1) < 1
     assert np.nextafter(np.float32(BELOW_1), np.float32(2)) == 1
-    with pytest.raises(ConfigError, match=r"^gamma is 0\.99999999 and must lie between 0 and 1, also in float32\.$"):
+    with pytest.raises(
+        ConfigError, match=r"^gamma is 0\.99999999 and must lie in \(0, 1\), also after rounding to float32\.$"
+    ):
         make("gtrl", gamma=0.99999999)
     assert make("gtrl", gamma=BELOW_1).gamma == BELOW_1
 
@@ -106,7 +110,7 @@ def test_fields_become_plain(rule: Rule, given: Any, plain: Any) -> None:
 
 
 def test_numpys_booleans_are_no_numbers() -> None:
-    with pytest.raises(ConfigError, match="size is True and must be positive"):
+    with pytest.raises(ConfigError, match="size is True and must be a positive number"):
         config_with(POSITIVE, np.bool_(True))
 
 

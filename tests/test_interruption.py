@@ -125,7 +125,7 @@ def test_interrupted_again_and_again(
         if interrupt is ctrl_c and parts and left:
             assert status == 130
             complaint = (folder.parent / "stderr").read_text()
-            assert complaint.endswith("gtrl: interrupted; the same command goes on from here\n")
+            assert complaint.endswith("gtrl: interrupted; run the same command again to resume\n")
             assert "Traceback" not in complaint
         kept = left
     assert landed >= 2

@@ -69,8 +69,8 @@ def test_one_seed(data: Data, tmp_path: Path) -> None:
     [
         ({"hidden": 64}, r"hidden is 64 and must be .* such as \(64, 64\)"),
         ({"stepz": 5}, r"no field 'stepz': BC has .*hidden.*; training has .*batch_size.*\bsteps\b"),
-        ({"gamma": 1 - 1e-9}, "gamma is .* lie between 0 and 1, also in float32"),
-        ({"batch_size": 0}, "batch_size is 0 and must be a whole number from 1 up"),
+        ({"gamma": 1 - 1e-9}, "gamma is .* lie in \(0, 1\), also after rounding to float32"),
+        ({"batch_size": 0}, "batch_size is 0 and must be a positive integer"),
     ],
 )
 def test_bad_arguments(fields: dict[str, Any], message: str, data: Data, tmp_path: Path) -> None:

@@ -110,5 +110,5 @@ def test_entry_points_name_what_is_there(monkeypatch: pytest.MonkeyPatch) -> Non
     for registry in (ALGORITHMS, REGISTERED, CALLBACKS):
         (name, reference), = groups[registry.group].items()  # fmt: skip
         thing = resolve(reference)
-        assert registry.fits(thing)
+        assert registry.accepts(thing)
         assert thing.name == name

@@ -618,15 +618,15 @@ def test_a_lost_workers_work_is_done_again(how: str, tmp_path: Path, monkeypatch
 
 
 def test_patience_is_learned() -> None:
-    patience = workers.HangDetector()
-    patience.begin()
-    assert patience.seconds == workers.FIRST_PATIENCE_SECONDS
-    patience.last -= 20
-    assert patience.lasts(done=True)
-    assert patience.seconds == pytest.approx(200, abs=1)
-    assert patience.lasts(done=False)
-    patience.last -= 201
-    assert not patience.lasts(done=False)
+    hang_detector = workers.HangDetector()
+    hang_detector.restart()
+    assert hang_detector.limit_seconds == workers.FIRST_PATIENCE_SECONDS
+    hang_detector.last_time -= 20
+    assert not hang_detector.is_hanging(got_result=True)
+    assert hang_detector.limit_seconds == pytest.approx(200, abs=1)
+    assert not hang_detector.is_hanging(got_result=False)
+    hang_detector.last_time -= 201
+    assert hang_detector.is_hanging(got_result=False)
 
 
 def test_work_can_be_cancelled() -> None:

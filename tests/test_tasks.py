@@ -219,7 +219,7 @@ def test_ogbench_spellings_are_understood(spelling: str) -> None:
 def test_unknown_task_names_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match=r"^unknown task 'scen-play': did you mean 'scene-play'\?$"):
         find_task("scen-play")
-    with pytest.raises(UnknownNameError, match=r"known are pointmaze-teleport-navigate, .*puzzle-4x4-play"):
+    with pytest.raises(UnknownNameError, match=r"choose from pointmaze-teleport-navigate, .*puzzle-4x4-play"):
         find_task("zzz")
 
 

@@ -1,58 +1,58 @@
-"""What a user can mend: one readable sentence each, exit status 2 on the command line."""
+"""Errors that the user can fix. The command line prints their message and exits with status 2."""
 
 import difflib
 from collections.abc import Iterable
 
 
 class GtrlError(Exception):
-    """A mistake in the input; its text is one sentence that says what to do."""
+    """Base class of the package's errors. The message is one line that says what is wrong and what to do."""
 
 
 class UnknownNameError(GtrlError):
-    """A task, method or command that does not exist."""
+    """A name that is not known. The message suggests a similar one or lists them all."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         known = list(known)
         close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
-        listed = f"known are {', '.join(known)}." if known else "none is registered."
+        listed = f"choose from {', '.join(known)}." if known else "none is registered."
         hint = f"did you mean '{close[0]}'?" if close else listed
         super().__init__(f"unknown {kind} '{name}': {hint}")
 
 
 class DataError(GtrlError):
-    """A dataset file that is missing, broken, or not what the task expects."""
+    """A dataset or expert file that is missing, damaged, or does not fit the task."""
 
 
 class DownloadError(DataError):
-    """A dataset that could not be downloaded; says which server failed and how."""
+    """A failed download. The message names each server that was tried and how it failed."""
 
 
 class WorkerError(GtrlError):
-    """A worker process that was killed."""
+    """Worker processes that were killed, stopped responding, or were cancelled."""
 
 
 class EpisodeError(GtrlError):
-    """An environment that raised: in which task, goal and episode, and what."""
+    """An environment that raised an error or breaks the conventions. The message names task, goal and episode."""
 
 
 class RunError(GtrlError):
-    """A run directory or policy file that cannot be used as asked."""
+    """A run directory or policy file that is damaged, or cannot be used as requested."""
 
 
 class VideoError(GtrlError):
-    """A film that cannot be made here: no OpenGL, or no encoder."""
+    """A video that cannot be made on this machine: OpenGL or a video encoder is missing."""
 
 
 class ConfigError(GtrlError):
-    """A hyperparameter outside its range."""
+    """An invalid setting, such as a hyperparameter outside its range."""
 
 
 class ProcessError(GtrlError):
-    """A finite process, behaviour or log that is not one."""
+    """An invalid finite decision process, behaviour policy or log."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """Work that a signal ended after all was saved; the text says how to resume."""
+    """Raised when a signal stopped the work after its state was saved. The message says how to resume."""
 
     def __init__(self, message: str, signal: int) -> None:
         super().__init__(message)

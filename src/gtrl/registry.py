@@ -1,7 +1,7 @@
-"""Methods, tasks, callbacks and kinds of policies by name: the package's own, an installed package's or a user's.
+"""Registries that look up methods, tasks, callbacks and policy classes by name.
 
-A name is looked up among what was registered, then among the entry points of installed packages. `module:Name` imports
-a module and takes its attribute. A module that defines such things is a plugin: a run records which ones it needs.
+A name is looked up among the registered entries, then among the entry points of installed packages. `module:Name`
+imports a module and uses its attribute. A module that defines entries is a plugin; a run records the plugins it needs.
 """
 
 import importlib
@@ -13,117 +13,134 @@ from typing import Any, Generic, TypeVar
 
 from gtrl.errors import ConfigError, UnknownNameError
 
-Thing = TypeVar("Thing")
+Entry = TypeVar("Entry")
 _registries: "list[Registry[Any]]" = []
 
 
-class Registry(Generic[Thing]):
-    """Things of one kind by name. The package's own may be references, `module:Name`, imported when needed."""
+class Registry(Generic[Entry]):
+    """Entries of one kind by name. Built-in ones may be given as references, `module:Name`, imported on first use."""
 
     def __init__(
-        self, kind: str, group: str, fits: Callable[[Any], bool], own: Mapping[str, "Thing | str"] | None = None
+        self, kind: str, group: str, accepts: Callable[[Any], bool], builtin: Mapping[str, "Entry | str"] | None = None
     ) -> None:
-        """`kind` is the word for one in messages, `group` that of the entry points, `fits` recognises one."""
-        self.kind, self.group, self.fits = kind, group, fits
-        self.entries: dict[str, Any] = dict(own or {})
-        self.modules: dict[str, str] = {}  # the plugin that defines a thing, for those that are not the package's own
+        """Creates a registry and adds it to those that `register` and `load_plugin` search.
+
+        Args:
+            kind: The word for an entry in messages, such as "task".
+            group: The group of entry points in which other packages list their entries.
+            accepts: Whether an object is an entry of this kind.
+            builtin: The package's entries by name.
+        """
+        self.kind, self.group, self.accepts = kind, group, accepts
+        self.entries: dict[str, Any] = dict(builtin or {})
+        self.modules: dict[str, str] = {}  # the plugin that defines each entry that is not built in
         _registries.append(self)
 
-    def add(self, thing: Thing, module: str) -> Thing:
-        """Register something under its own `name`; importing `module` registers it again."""
-        name = getattr(thing, "name", None)
+    def add(self, entry: Entry, module: str) -> Entry:
+        """Registers an entry under its `name`. `module` is the plugin whose import registers it again."""
+        name = getattr(entry, "name", None)
         if not isinstance(name, str) or not name or ":" in name:
-            raise ConfigError(f"a {self.kind} needs a name without a colon, and not {name!r}.")
-        known = self._own(name)
-        if known is thing:
-            return thing
+            raise ConfigError(f"the name of a {self.kind} is {name!r} and must be a non-empty text without a colon.")
+        known = self._registered(name)
+        if known is entry:
+            return entry
         if known is not None and self.modules.get(name) != module:
-            raise ConfigError(f"there is a {self.kind} '{name}' already; give yours another name.")
-        self.entries[name] = thing
+            raise ConfigError(f"a {self.kind} named '{name}' is already registered; choose another name.")
+        self.entries[name] = entry
         self.modules[name] = module
-        return thing
+        return entry
 
-    def find(self, name: str) -> Thing:
-        """What is registered under a name, or stands at `module:Name`."""
+    def find(self, name: str) -> Entry:
+        """Returns the entry with this name, or the one that `module:Name` refers to.
+
+        Raises:
+            UnknownNameError: If no entry has this name.
+            ConfigError: If a module cannot be imported or does not define an entry.
+        """
         if ":" in name:
-            return self._adopt(name)
+            return self._register_reference(name)
         if name not in self.entries:
-            self._adopt_entry_points(name)
+            self._register_entry_points(name)
         if name not in self.entries:
             raise UnknownNameError(self.kind, name, self)
-        return self._own(name)
+        return self._registered(name)
 
     def module_of(self, name: str) -> str | None:
-        """The plugin that defines what is registered under a name; None for the package's own."""
+        """Returns the plugin that defines an entry; None for a built-in one."""
         return self.modules.get(name)
 
     def __iter__(self) -> Iterator[str]:
-        """All names, the package's own first."""
-        others = (entry.name for entry in importlib.metadata.entry_points(group=self.group))
-        return iter(dict.fromkeys((*self.entries, *others)))
+        """Iterates over all names: the registered ones, then those of entry points."""
+        installed = (point.name for point in importlib.metadata.entry_points(group=self.group))
+        return iter(dict.fromkeys((*self.entries, *installed)))
 
     def __contains__(self, name: object) -> bool:
         return name in list(self)
 
-    def items(self) -> list[tuple[str, Thing]]:
+    def items(self) -> list[tuple[str, Entry]]:
+        """Returns (name, entry) of every entry, importing those that have not been used yet."""
         return [(name, self.find(name)) for name in self]
 
-    def _own(self, name: str) -> Any:
-        """What is registered under a name, imported if it was a reference so far; None where nothing is."""
+    def _registered(self, name: str) -> Any:
+        """Returns the registered entry, importing a reference; None if there is none."""
         if isinstance(self.entries.get(name), str):
             self.entries[name] = resolve(self.entries[name])
         return self.entries.get(name)
 
-    def _adopt_entry_points(self, name: str) -> None:
-        for entry in importlib.metadata.entry_points(group=self.group, name=name):
-            thing: Any = self._adopt(f"{entry.module}:{entry.attr}")
-            if thing.name != name:
+    def _register_entry_points(self, name: str) -> None:
+        """Registers the entries that installed packages offer under this name."""
+        for point in importlib.metadata.entry_points(group=self.group, name=name):
+            entry: Any = self._register_reference(f"{point.module}:{point.attr}")
+            if entry.name != name:
                 raise ConfigError(
-                    f"the entry point '{name}' refers to {entry.value}, whose name is '{thing.name}': "
-                    "an entry point is called like what it refers to."
+                    f"the entry point '{name}' refers to {point.value}, whose name is '{entry.name}': "
+                    "the two names must be the same."
                 )
 
-    def _adopt(self, reference: str) -> Thing:
-        """Register what `module:Name` refers to."""
-        thing = resolve(reference)
-        if not self.fits(thing):
+    def _register_reference(self, reference: str) -> Entry:
+        """Registers and returns the entry that `module:Name` refers to."""
+        entry = resolve(reference)
+        if not self.accepts(entry):
             raise ConfigError(f"{reference} is not a {self.kind}.")
-        return self.add(thing, reference.partition(":")[0])
+        return self.add(entry, reference.partition(":")[0])
 
 
-def register(thing: Thing) -> Thing:
-    """Make a method, a task, a callback or a kind of policy known by its `name`; also as a decorator of a class."""
+def register(thing: Entry) -> Entry:
+    """Registers a method, task, callback or policy class under its `name` and returns it.
+
+    Can be used as a class decorator.
+    """
     module = thing.__module__ if isinstance(thing, type) else sys._getframe(1).f_globals.get("__name__", "")
     for registry in _registries:
-        if registry.fits(thing):
+        if registry.accepts(thing):
             return registry.add(thing, module)
-    raise ConfigError(f"{thing!r} is neither a method, a task, a callback nor a policy with a name of its own.")
+    raise ConfigError(f"{thing!r} is not a method, task, callback or policy class with a `name`.")
 
 
 def load_plugin(module: str) -> ModuleType:
-    """Import a module and register what it defines."""
+    """Imports a module and registers the entries that it defines."""
     found = _import(module, f"the plugin '{module}'")
     for registry in _registries:
-        for thing in vars(found).values():
-            if _is_defined_in(module, thing) and registry.fits(thing):
-                registry.add(thing, module)
+        for entry in vars(found).values():
+            if _is_defined_in(module, entry) and registry.accepts(entry):
+                registry.add(entry, module)
     return found
 
 
 def load_plugins(modules: Iterable[str]) -> None:
-    """Import the plugins of a run; what a script defines itself is known only while it runs."""
+    """Imports the plugins of a run."""
     for module in modules:
-        if module != "__main__":
+        if module != "__main__":  # entries defined in a script exist only while it runs
             load_plugin(module)
 
 
-def _is_defined_in(module: str, thing: Any) -> bool:
-    """Whether a module's attribute is its own; classes and functions may be imported from elsewhere."""
-    return not isinstance(thing, (type, FunctionType)) or thing.__module__ == module
+def _is_defined_in(module: str, entry: Any) -> bool:
+    """Returns whether a module's attribute is defined there; classes and functions may be imported from elsewhere."""
+    return not isinstance(entry, (type, FunctionType)) or entry.__module__ == module
 
 
 def resolve(reference: str) -> Any:
-    """What `module:name` refers to."""
+    """Imports and returns the object that `module:name` refers to; the name may contain dots."""
     module, _, path = reference.partition(":")
     if not module or not path:
         raise ConfigError(f"'{reference}' is not a reference such as my_module:name.")
@@ -139,7 +156,7 @@ def _import(module: str, what: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        hint = "run the command where it is, or add that folder to PYTHONPATH"
+        hint = "run the command in its folder, or add that folder to PYTHONPATH"
         raise ConfigError(f"{what} cannot be imported: {error} ({hint}).") from error
-    except Exception as error:  # anything may happen in a module that is not ours
+    except Exception as error:  # a plugin may raise any error
         raise ConfigError(f"{what} cannot be imported: it raised {type(error).__name__}: {error}.") from error

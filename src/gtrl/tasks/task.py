@@ -63,7 +63,7 @@ class Task:
         for name in ("episode_length", *DIMENSIONS):
             value = getattr(self, name)
             if value is not None and not _is_count(value):
-                return f"{name} is {value!r} and must be a whole number from 1 up"
+                return f"{name} is {value!r} and must be a positive integer"
         return _goals_problem(self.goals, self.goal_dim) or _goal_problem(self.goal)
 
     @property
