@@ -138,8 +138,8 @@ def swallowed(path: Path) -> None:
 
 DEEP = b"(" * 150 + b")" * 150
 UNREADABLE: dict[str, tuple[Damage, str]] = {
-    "not a zip": (lambda path: path.write_text("a,b\n1,2"), "it may be truncated, or is not a zip archive at all"),
-    "an array of its own": (lambda path: path.write_bytes(npy({})), "or is not a zip archive at all"),
+    "not a zip": (lambda path: path.write_text("a,b\n1,2"), "it may be truncated, or it is not a zip archive"),
+    "an array of its own": (lambda path: path.write_bytes(npy({})), "or it is not a zip archive"),
     "truncated": (lambda path: path.write_bytes(path.read_bytes()[:-30]), "it may be truncated"),
     "a folder": (lambda path: (path.unlink(), path.mkdir()), "it is a folder or a device"),
     "a pipe": (lambda path: (path.unlink(), os.mkfifo(path)), "it is a folder or a device"),
@@ -153,36 +153,36 @@ UNREADABLE: dict[str, tuple[Damage, str]] = {
     "too small a shape": (claiming(shape=(9, 1)), r"claims the shape \(9, 1\) with 4 .* but has 72 bytes"),
     "negative shape": (claiming(shape=(-9, 2)), r"claims the shape \(-9, 2\), which is negative"),
     "two negatives": (claiming(shape=(-9, -2)), r"claims the shape \(-9, -2\), which is negative"),
-    "shape of truths": (claiming(shape=(9, True), data=bytes(36)), "has a header that makes no sense"),
-    "shape of fractions": (claiming(shape=(9, 2.0)), "has a header that makes no sense"),
-    "order of text": (claiming(order="no"), "has a header that makes no sense"),
+    "shape of truths": (claiming(shape=(9, True), data=bytes(36)), "has an invalid header"),
+    "shape of fractions": (claiming(shape=(9, 2.0)), "has an invalid header"),
+    "order of text": (claiming(order="no"), "has an invalid header"),
     "objects": (claiming("|O", (9,)), "'observations' holds Python objects, which are never unpickled"),
     "objects in fields": (claiming("O,f4", (9,)), "'observations' holds Python objects, which are never unpickled"),
-    "structures": (claiming([("x", "<f4"), ("y", "<f4")], (9,)), "holds structures or bytes without a meaning"),
-    "arrays of arrays": (claiming("(2,)f4", (9,)), "holds structures or bytes without a meaning"),
-    "void": (claiming("|V8", (9,)), "holds structures or bytes without a meaning"),
-    "text of no length": (claiming("<U0", (10**12,), b""), "holds structures or bytes without a meaning"),
+    "structures": (claiming([("x", "<f4"), ("y", "<f4")], (9,)), "holds structures or raw bytes, not numbers or text"),
+    "arrays of arrays": (claiming("(2,)f4", (9,)), "holds structures or raw bytes, not numbers or text"),
+    "void": (claiming("|V8", (9,)), "holds structures or raw bytes, not numbers or text"),
+    "text of no length": (claiming("<U0", (10**12,), b""), "holds structures or raw bytes, not numbers or text"),
     "unknown type": (claiming("<f3"), "its array 'observations' is damaged"),
-    "neither true nor false": (claiming("|b1", data=b"\2" * 18), "holds bytes that are neither true nor false"),
-    "deep header": (literal(DEEP), "'observations' has a header that makes no sense"),
-    "too deep a header": (literal(b"-" * 9000 + b"1"), "'observations' has a header that makes no sense"),
-    "header without keys": (literal(b"{}"), "'observations' has a header that makes no sense"),
+    "neither true nor false": (claiming("|b1", data=b"\2" * 18), "is Boolean but holds bytes other than 0 and 1"),
+    "deep header": (literal(DEEP), "'observations' has an invalid header"),
+    "too deep a header": (literal(b"-" * 9000 + b"1"), "'observations' has an invalid header"),
+    "header without keys": (literal(b"{}"), "'observations' has an invalid header"),
     "long header": (literal(b" " * 10**5), "'observations' has a header of 100,000 bytes"),
     "endless header": (literal(b"{}", claimed=2**32 - 1), "'observations' has a header of 4,294,967,295 bytes"),
     "not an array": (with_members(("observations.npy", b"1, 2")), "'observations' is damaged"),
     "something else": (with_members(("README", b"mine")), "it holds 'README', which is not an array"),
-    "an array twice": (twice, "its array 'actions' is there twice"),
+    "an array twice": (twice, "its array 'actions' occurs twice"),
     "renamed in the directory": (
-        with_bytes(b"qpos.npy", lambda at, old: old[:at] + b"Q" + old[at + 1 :], last=True), "'Qpos' is not where it"),
+        with_bytes(b"qpos.npy", lambda at, old: old[:at] + b"Q" + old[at + 1 :], last=True), "'Qpos' is not at its"),
     "renamed in its place": (
-        with_bytes(b"qpos.npy", lambda at, old: old[:at] + b"Q" + old[at + 1 :]), "'qpos' is not where it should be"),
-    "an array hidden": (swallowed, "the list of its arrays does not fit what is in it"),
+        with_bytes(b"qpos.npy", lambda at, old: old[:at] + b"Q" + old[at + 1 :]), "'qpos' is not at its place"),
+    "an array hidden": (swallowed, "the list of its arrays does not match its content"),
     "something before": (lambda path: path.write_bytes(bytes(40) + path.read_bytes()), "the list of its arrays does"),
-    "two files in one": (lambda path: path.write_bytes(2 * path.read_bytes()), "the list of its arrays does not fit"),
-    "arrays that overlap": (field(DIRECTORY, 20, "<I", 500), "the list of its arrays does not fit what is in it"),
-    "nothing where it points": (field(END, 16, "<I", 5000), "'observations' is not where it should be"),
-    "encrypted": (field(DIRECTORY, 8, "<H", 1), "'observations' is encrypted or compressed in a way"),
-    "another packing": (with_members(method=zipfile.ZIP_LZMA), "'observations' is encrypted or compressed in a way"),
+    "two files in one": (lambda path: path.write_bytes(2 * path.read_bytes()), "the list of its arrays does not match"),
+    "arrays that overlap": (field(DIRECTORY, 20, "<I", 500), "the list of its arrays does not match its content"),
+    "nothing where it points": (field(END, 16, "<I", 5000), "'observations' is not at its place in the archive"),
+    "encrypted": (field(DIRECTORY, 8, "<H", 1), "'observations' is encrypted or uses a compression"),
+    "another packing": (with_members(method=zipfile.ZIP_LZMA), "'observations' is encrypted or uses a compression"),
     "wrong checksum": (field(DIRECTORY, 16, "<I", 5), "its array 'observations' is damaged"),
     "wrong data": (with_bytes(b"\x93NUMPY", lambda at, old: old[: at + 150] + b"?" + old[at + 151 :]), "is damaged"),
     "too few data": (short, "its array 'observations' is damaged"),
@@ -362,9 +362,9 @@ def test_unpacking_stops_at_what_was_claimed(tmp_path: Path) -> None:
 def test_arrays_larger_than_memory_are_refused(write_file: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_file()
     needed = sum(info.file_size for info in zipfile.ZipFile(path).infolist())
-    monkeypatch.setattr(npz, "_memory", lambda: needed)
+    monkeypatch.setattr(npz, "_memory_bytes", lambda: needed)
     read_npz(path, DataError)
-    monkeypatch.setattr(npz, "_memory", lambda: needed - 1)
+    monkeypatch.setattr(npz, "_memory_bytes", lambda: needed - 1)
     with pytest.raises(DataError, match=r"its arrays are 0\.0 GiB, more than the memory of this machine\.$"):
         read_npz(path, DataError)
     assert set(read_npz(path, DataError, ("qpos",))) == {"qpos"}  # only what is read counts
@@ -376,7 +376,7 @@ def test_out_of_memory(write_file: Write, monkeypatch: pytest.MonkeyPatch) -> No
 
     path = write_file()
     monkeypatch.setattr(np, "empty", fail)
-    with pytest.raises(DataError, match=rf"^{path} is too large for the memory that is left\.$"):
+    with pytest.raises(DataError, match=rf"^{path} is too large for the available memory\.$"):
         read_npz(path, DataError)
 
 
@@ -505,35 +505,35 @@ NO_WIDTH = {
 }  # fmt: skip
 # changes to the header, to the arrays (None leaves one out), and what the sentence says
 POLICIES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    "endless layers": ({"layers": 10**9}, {}, r"its header has no possible layers \(1000000000\)"),
-    "no layers": ({"layers": 0}, {}, r"no possible layers \(0\)"),
+    "endless layers": ({"layers": 10**9}, {}, r"'layers' of its header is invalid \(1000000000\)"),
+    "no layers": ({"layers": 0}, {}, r"'layers' of its header is invalid \(0\)"),
     "one layer too many": ({"layers": 3}, {}, "it has no array 'weight2'"),
-    "one layer too few": ({"layers": 1}, {}, "its array 'scale0' belongs to no layer|does not fit the others"),
-    "layers as text": ({"layers": "2"}, {}, r"no possible layers \('2'\)"),
-    "no observation_dim": ({"observation_dim": None}, {}, r"its header has no possible observation_dim \(None\)"),
-    "negative goal_dim": ({"observation_dim": 5, "goal_dim": -1}, {}, r"no possible goal_dim \(-1\)"),
-    "true action_dim": ({"action_dim": True}, {}, r"no possible action_dim \(True\)"),
-    "another action_dim": ({"action_dim": 3}, {}, r"'weight1' has the shape \(8, 2\), which does not fit"),
-    "another observation_dim": ({"observation_dim": 3}, {}, r"'weight0' has the shape \(4, 8\), which does not fit"),
-    "endless flow": ({"kind": "flow", "flow_steps": 10**12}, {}, r"no possible flow_steps \(1000000000000\)"),
+    "one layer too few": ({"layers": 1}, {}, "its array 'scale0' belongs to no layer|does not match the other arrays"),
+    "layers as text": ({"layers": "2"}, {}, r"'layers' of its header is invalid \('2'\)"),
+    "no observation_dim": ({"observation_dim": None}, {}, r"'observation_dim' of its header is invalid \(None\)"),
+    "negative goal_dim": ({"observation_dim": 5, "goal_dim": -1}, {}, r"'goal_dim' of its header is invalid \(-1\)"),
+    "true action_dim": ({"action_dim": True}, {}, r"'action_dim' of its header is invalid \(True\)"),
+    "another action_dim": ({"action_dim": 3}, {}, r"'weight1' has the shape \(8, 2\), which does not match"),
+    "another observation_dim": ({"observation_dim": 3}, {}, r"'weight0' has the shape \(4, 8\), which does not match"),
+    "endless flow": ({"kind": "flow", "flow_steps": 10**12}, {}, r"'flow_steps' of its header is invalid"),
     "flow of no inputs for noise": ({"kind": "flow", "flow_steps": 10}, {}, "'weight0' has the shape"),
-    "task of a list": ({"task": ["a"], "algorithm": "bc", "seed": 0, "step": 1}, {}, r"no possible task \(\['a'\]\)"),
-    "a task, but no seed": ({"task": MINI, "algorithm": "bc", "step": 1}, {}, r"no possible seed \(None\)"),
+    "task of a list": ({"task": ["a"], "algorithm": "bc", "seed": 0, "step": 1}, {}, r"'task' .* invalid \(\['a'\]\)"),
+    "a task, but no seed": ({"task": MINI, "algorithm": "bc", "step": 1}, {}, r"'seed' .* is invalid \(None\)"),
     "kind of a list": ({"kind": ["gaussian"]}, {}, "holds a policy of kind"),
     "kind of lines": ({"kind": "a\nb" * 99}, {}, "holds a policy of kind"),
     "format of a list": ({"format": [1] * 99}, {}, "has file format"),
     "missing weight": ({}, {"weight0": None}, "it has no array 'weight0'"),
     "missing bias": ({}, {"bias0": None}, "it has no array 'bias0'"),
-    "missing shift": ({}, {"shift0": None}, "'scale0' and 'shift0' belong together"),
+    "missing shift": ({}, {"shift0": None}, "'scale0' and 'shift0' must be given together"),
     "one array too many": ({}, {"weight7": np.ones((2, 2))}, "its array 'weight7' belongs to no layer"),
-    "wrong weight": ({}, {"weight1": np.ones((7, 2))}, r"'weight1' has the shape \(7, 2\), which does not fit"),
-    "flat weight": ({}, {"weight1": np.ones(16)}, r"'weight1' has the shape \(16,\), which does not fit"),
-    "wrong scale": ({}, {"scale0": np.ones(1)}, r"'scale0' has the shape \(1,\), which does not fit"),
-    "layer of no width": ({}, NO_WIDTH, r"'weight0' has the shape \(4, 0\), which does not fit"),
-    "NaN": ({}, {"weight0": np.full((4, 8), np.nan)}, "'weight0' holds something else than finite numbers"),
-    "too large": ({}, {"bias1": np.full(2, 1e300)}, "'bias1' holds something else than finite numbers"),
-    "complex": ({}, {"bias1": np.full(2, 1j)}, "'bias1' holds something else than finite numbers"),
-    "text": ({}, {"bias1": np.full(2, "1")}, "'bias1' holds something else than finite numbers"),
+    "wrong weight": ({}, {"weight1": np.ones((7, 2))}, r"'weight1' has the shape \(7, 2\), which does not match"),
+    "flat weight": ({}, {"weight1": np.ones(16)}, r"'weight1' has the shape \(16,\), which does not match"),
+    "wrong scale": ({}, {"scale0": np.ones(1)}, r"'scale0' has the shape \(1,\), which does not match"),
+    "layer of no width": ({}, NO_WIDTH, r"'weight0' has the shape \(4, 0\), which does not match"),
+    "NaN": ({}, {"weight0": np.full((4, 8), np.nan)}, "'weight0' holds non-finite or non-numeric values"),
+    "too large": ({}, {"bias1": np.full(2, 1e300)}, "'bias1' holds non-finite or non-numeric values"),
+    "complex": ({}, {"bias1": np.full(2, 1j)}, "'bias1' holds non-finite or non-numeric values"),
+    "text": ({}, {"bias1": np.full(2, "1")}, "'bias1' holds non-finite or non-numeric values"),
     "no header": ({}, {"header": None}, "it has no readable header"),
     "a number for a header": ({}, {"header": np.array(1)}, "it has no readable header"),
     "a list for a header": ({}, {"header": np.array("[1]")}, "it has no readable header"),

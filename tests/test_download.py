@@ -362,7 +362,7 @@ def test_a_killed_process_is_continued(site: Site, tmp_path: Path) -> None:
             if len(part_in(tmp_path)) > HALF:
                 break
             time.sleep(0.01)
-        with pytest.raises(DataError, match=rf"^another process is downloading {NAME} just now\.$"):
+        with pytest.raises(DataError, match=rf"^another process is downloading {NAME}\.$"):
             get_dataset(TASK, tmp_path, show=False)
     finally:
         process.kill()

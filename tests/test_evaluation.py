@@ -290,7 +290,7 @@ def test_a_policy_of_a_users_own_kind(plugin: str, tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"is not a policy file of kind 'table': KeyError\('places'\)\.$"):
         load_policy(path)
     mlp_file.write(path, arrays, header | SIZES | {"goal_dim": 0})
-    with pytest.raises(RunError, match=r"its header has no possible goal_dim \(0\)\.$"):
+    with pytest.raises(RunError, match=r"'goal_dim' of its header is invalid \(0\)\.$"):
         load_policy(path)
     mlp_file.write(path, arrays | {"actions": np.zeros((2, 1))}, header | SIZES | {"action_dim": 1})
     with pytest.raises(RunError, match=r"'table' returned actions of shape \(16, 2\), not \(16, 1\)\.$"):

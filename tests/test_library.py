@@ -69,7 +69,7 @@ def test_one_seed(data: Data, tmp_path: Path) -> None:
     [
         ({"hidden": 64}, r"hidden is 64 and must be .* such as \(64, 64\)"),
         ({"stepz": 5}, r"no field 'stepz': BC has .*hidden.*; training has .*batch_size.*\bsteps\b"),
-        ({"gamma": 1 - 1e-9}, "gamma is .* lie in \(0, 1\), also after rounding to float32"),
+        ({"gamma": 1 - 1e-9}, r"gamma is .* lie in \(0, 1\), also after rounding to float32"),
         ({"batch_size": 0}, "batch_size is 0 and must be a positive integer"),
     ],
 )

@@ -1,1 +1,1 @@
-"""Files: atomic writes, locks, JSON lines, npz, multilayer perceptrons."""
+"""File access: atomic writes, locks, JSON lines, npz files, and the file format of multilayer perceptrons."""

@@ -1,4 +1,4 @@
-"""Atomic writes, and small JSON files that other processes may be writing."""
+"""Atomic file writes, and reads of small JSON files that other processes may be writing."""
 
 import contextlib
 import json
@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-PARTIAL_SUFFIX = ".partial"
-OTHER_HOST_SECONDS = 24 * 3600  # a partial file of another host that is older than this is abandoned
+PARTIAL_SUFFIX = ".partial"  # of files that are being written
+OTHER_HOST_SECONDS = 24 * 3600  # age from which a partial file of another host counts as abandoned
 
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[BinaryIO]:
-    """A file to write, which gets its name once it is complete and on the disk."""
+    """Opens a temporary file for writing, which is renamed to `path` once it is complete and on disk."""
     partial = path.with_name(f"{path.name}.{_host()}.{os.getpid()}{PARTIAL_SUFFIX}")
     try:
         with partial.open("wb") as file:
@@ -31,12 +31,12 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
 
 
 def _host() -> str:
-    """This machine's name, without dots: it is one part of a partial file's name."""
+    """Returns the host name without dots, which separate the parts of a partial file's name."""
     return re.sub(r"[^\w-]", "-", socket.gethostname()) or "unknown"
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the new name survive a power cut, where the file system can."""
+    """Flushes a folder to disk so that a rename survives a power failure; some file systems cannot."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -46,33 +46,34 @@ def _sync_folder(folder: Path) -> None:
 
 
 def remove_partial(folder: Path) -> None:
-    """Remove the partial files, here and below, of writers that no longer run."""
+    """Removes the partial files in a folder and its subfolders whose writing process has ended."""
     for path in folder.rglob(f"*{PARTIAL_SUFFIX}"):
-        with contextlib.suppress(FileNotFoundError):  # it may have become whole meanwhile
-            if _abandoned(path):
+        with contextlib.suppress(FileNotFoundError):  # its writer may have renamed it meanwhile
+            if _is_abandoned(path):
                 path.unlink()
 
 
-def _abandoned(path: Path) -> bool:
-    """A process number means something on its own host only; of another host's files, the age decides."""
-    before, _, process = path.name.removesuffix(PARTIAL_SUFFIX).rpartition(".")
-    if before.rpartition(".")[2] == _host() and process.isdigit():
-        return not _runs(int(process))
+def _is_abandoned(path: Path) -> bool:
+    """Returns whether the writer of a partial file has ended. For other hosts' files the age decides."""
+    prefix, _, process = path.name.removesuffix(PARTIAL_SUFFIX).rpartition(".")
+    if prefix.rpartition(".")[2] == _host() and process.isdigit():
+        return not _is_running(int(process))
     return time.time() - path.stat().st_mtime > OTHER_HOST_SECONDS
 
 
-def _runs(process: int) -> bool:
+def _is_running(process: int) -> bool:
+    """Returns whether another process with this number runs."""
     try:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
         return False
     except OSError:
         pass
-    return process != os.getpid()  # this one writes nothing yet; its number may have been another's before
+    return process != os.getpid()  # this process writes nothing yet; an earlier one may have had its number
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a small JSON file; empty where there is none or it cannot be read."""
+    """Reads the JSON object in a file; returns an empty one if the file is missing or damaged."""
     try:
         found = json.loads(path.read_text())
     except (OSError, ValueError, RecursionError):
@@ -81,6 +82,6 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically."""
+    """Writes a text file atomically, in UTF-8."""
     with atomic_write(path) as file:
         file.write(text.encode())

@@ -1,6 +1,6 @@
-"""Files of JSON lines: an object a line, written by a process that may be killed at any time.
+"""JSON lines files: one JSON object per line, written by a process that may be killed at any time.
 
-Only whole lines count: a last line without its end is ignored. Any other damaged line is an error.
+An incomplete last line is ignored. Any other damaged line is an error.
 """
 
 import json
@@ -16,16 +16,16 @@ Row = dict[str, Any]
 
 
 def read_rows(path: Path) -> Iterator[Row]:
-    """The rows of a file; none where there is no file."""
+    """Yields the rows of a file; none if the file does not exist."""
     if not path.exists():
         return
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if line.endswith(b"\n"):
-                yield _row(path, number, line)
+                yield _parse_row(path, number, line)
 
 
-def _row(path: Path, number: int, line: bytes) -> Row:
+def _parse_row(path: Path, number: int, line: bytes) -> Row:
     try:
         row = json.loads(line.decode())
     except (ValueError, RecursionError) as error:
@@ -36,7 +36,7 @@ def _row(path: Path, number: int, line: bytes) -> Row:
 
 
 class JsonLines:
-    """A file to append rows to, beginning with those of its rows whose step is to be kept."""
+    """Appends rows to a file, after removing existing rows for whose step `keep` is false."""
 
     def __init__(self, path: Path, keep: Callable[[int], bool]) -> None:
         self.path = path
@@ -44,15 +44,16 @@ class JsonLines:
         self.file = path.open("a")
 
     def write(self, row: Row) -> None:
-        """Append a row, visible to other processes at once."""
+        """Appends a row and flushes it, so that other processes can read it."""
         self.file.write(_line(row))
         self.file.flush()
 
     def sync(self) -> None:
-        """Wait until all is on the disk."""
+        """Waits until all rows are on disk."""
         os.fsync(self.file.fileno())
 
     def close(self) -> None:
+        """Closes the file; no rows can be written afterwards."""
         self.file.close()
 
 

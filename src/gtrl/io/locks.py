@@ -1,4 +1,4 @@
-"""Locks between processes, which the system drops with the process that holds them."""
+"""Lock files between processes. The operating system releases a lock when its process ends."""
 
 import os
 from collections.abc import Iterator
@@ -11,31 +11,31 @@ from gtrl.errors import DataError, GtrlError
 
 @contextmanager
 def locked(path: Path, doing: str, error: type[GtrlError] = DataError) -> Iterator[None]:
-    """Hold the lock file `path`; where another process does, raise an error that says what it is doing."""
+    """Holds the lock file `path`. If another process holds it, raises `error`; `doing` says what that process does."""
     lock = _acquire(path, wait=False)
     if lock is None:
-        raise error(f"another process is {doing} just now.")
-    with _held(lock, path):
+        raise error(f"another process is {doing}.")
+    with _removed_at_exit(lock, path):
         yield
 
 
 @contextmanager
 def wait_for_lock(path: Path) -> Iterator[None]:
-    """Hold the lock file `path`, as soon as nobody else does."""
+    """Waits until no other process holds the lock file `path`, then holds it."""
     while (lock := _acquire(path, wait=True)) is None:
-        pass  # who held it removed the file we waited for
-    with _held(lock, path):
+        pass  # the previous holder removed this lock file: try again with a new one
+    with _removed_at_exit(lock, path):
         yield
 
 
 def _acquire(path: Path, wait: bool) -> TextIO | None:
-    """The open and locked file; None where another process has it, or removed it before we got the lock."""
-    import fcntl  # where there is none, policies can still be read
+    """Opens and locks the file. Returns None if another process holds the lock or has removed the file meanwhile."""
+    import fcntl  # here, so that policies can be read on systems without it
 
     lock = path.open("w")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        # A lock on a file without a name excludes nobody: the next process creates and locks a new file.
+        # The lock on a file that was removed is useless: the next process would create and lock a new file.
         if os.path.samestat(os.fstat(lock.fileno()), path.stat()):
             return lock
     except (BlockingIOError, FileNotFoundError):
@@ -48,9 +48,10 @@ def _acquire(path: Path, wait: bool) -> TextIO | None:
 
 
 @contextmanager
-def _held(lock: TextIO, path: Path) -> Iterator[None]:
+def _removed_at_exit(lock: TextIO, path: Path) -> Iterator[None]:
+    """Removes the lock file, then releases the lock."""
     with lock:
         try:
             yield
         finally:
-            path.unlink(missing_ok=True)  # while it is locked, so that it is ours
+            path.unlink(missing_ok=True)  # before it is unlocked: afterwards another process may hold it
