@@ -1,5 +1,6 @@
 """Shared by the tests: small dataset files, one tiny trained run for the whole session, and quick compilation."""
 
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -19,7 +20,9 @@ MINI = "pointmaze-mini-navigate"
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"  # nothing is left in the home of whoever runs the tests
 os.environ.pop("COLUMNS", None)  # tables are read from the output: no width of whoever runs the tests
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false"
+quick = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {quick}"
+gc.set_threshold(50_000, 20, 20)  # tracing allocates many small objects; few of them are garbage
 
 # The files that take longest go first, so that no worker is left alone with one at the end.
 LONGEST = (

@@ -13,19 +13,17 @@ def test_a_fourteenth_method(tmp_path, mini_file):
     section = (ROOT / "docs" / "extending.md").read_text().split("## A method")[1]
     (tmp_path / "mix.py").write_text(re.findall(r"```python\n(.*?)```", section, re.S)[0])
 
-    def run(*words: str) -> str:
-        program = "import sys; from gtrl.cli import main; sys.exit(main())"
-        command = [sys.executable, "-c", program, *words]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
     how = ["--share", "0.3", "--steps", "20", "--batch-size", "32", "--hidden", "8", "--seeds", "0"]
-    run("train", "mix:MIX", "--task", "pointmaze-mini-navigate", "--data", str(mini_file), "--out", "run", *how)
+    train = ["train", "mix:MIX", "--task", "pointmaze-mini-navigate", "--data", str(mini_file), "--out", "run", *how]
+    commands = [train, ["evaluate", "run", "--episodes", "1"], ["train", "--resume", "--out", "run", "--steps", "30"]]
+    # One process for all three; tests/test_own_everything.py starts one for each.
+    program = f"from gtrl.cli import main\nfor command in {commands!r}:\n    assert main(command) == 0, command"
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["algorithm"]["share"] == 0.3
     assert config["algorithm"]["gamma"] == 0.995  # the task's
     assert config["plugins"] == ["mix"]
-    assert "MIX on pointmaze-mini-navigate" in run("evaluate", "run", "--episodes", "1")
+    assert "MIX on pointmaze-mini-navigate" in done.stdout
     assert (tmp_path / "run" / "values.npz").exists()
-    run("train", "--resume", "--out", "run", "--steps", "30")
+    assert config["training"]["steps"] == 30  # as resumed

@@ -1,5 +1,6 @@
 """The demo in miniature: every part runs, the table has every seed's number, the picture is drawn."""
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -7,12 +8,18 @@ import pytest
 from matplotlib.image import imread
 
 import gtrl.demo as demonstration
+from gtrl.data.collect import files
 from gtrl.runs.run import Run
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return demonstration.demo(tmp_path_factory.mktemp("demo") / "out", seed=3, steps=4, episodes=1, show=False)
+    """A demo with less data and narrower networks."""
+    out = tmp_path_factory.mktemp("demo") / "out"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "collect", partial(files.collect, episodes=20))
+        patch.setitem(demonstration.METHOD_FIELDS, "hidden", (8,))
+        return demonstration.demo(out, seed=3, steps=4, episodes=1, show=False)
 
 
 def test_both_methods_get_the_same_fields_and_data(folder: Path) -> None:

@@ -101,7 +101,7 @@ def kill_all(process: Process) -> None:
     os.killpg(process.pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 6))])
 @pytest.mark.parametrize("interrupt", [ctrl_c, kill, kill_all])
 def test_interrupted_again_and_again(
     interrupt: Callable[[Any], None], seed: int, start: Start, folder: Path, whole: dict[str, bytes]

@@ -516,7 +516,7 @@ def test_coe_generator_finds_the_best_subgoal():
     np.testing.assert_allclose(a_w, 0.5, atol=1e-3)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.soak)])
 def test_qrl_learns_the_shortest_way(seed):
     """On a one-way ring of four with a short cut.
 

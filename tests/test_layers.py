@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,12 +64,18 @@ def imports_of(package: Path) -> Iterator[Import]:
     """All imports of modules of the package by others, wherever in a file they stand."""
     modules = modules_of(package)
     for importer, path in modules.items():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes_of(path.read_text()):
             for name in imported_names(node, importer, is_package=path.name == "__init__.py"):
                 imported = name if name in modules else name.rpartition(".")[0]
                 if imported in modules and imported != importer and name not in {f"gtrl.{each}" for each in FOR_ALL}:
                     place = f"{path.relative_to(package.parent)}:{getattr(node, 'lineno', 0)}"
                     yield Import(importer, imported, place)
+
+
+@cache
+def nodes_of(source: str) -> list[ast.AST]:
+    """All nodes of a file's syntax tree; the tests below read the same files again and again."""
+    return list(ast.walk(ast.parse(source)))
 
 
 def imported_names(node: ast.AST, importer: str, *, is_package: bool) -> list[str]:

@@ -41,9 +41,10 @@ START = -9.0  # logits start here,
 UNFITTED = float(jax.nn.sigmoid(START))  # values of 1e-4, which entries that are never drawn keep
 
 # Small batches and many steps: only draws cost time. An entry wanders around its fixed point, for a batch holds few of
-# its draws or none, so the second half of the steps is averaged. What is left is the average's own error and, where
+# its draws or none, so the last steps are averaged. What is left is the average's own error and, where
 # kappa is large, a bias upwards that shrinks with the learning rate. Tolerances are about three times the errors seen.
-TRAINING = config.Training(steps=40_000, batch_size=256, learning_rate=0.005, checkpoint_every=100)
+TRAINING = config.Training(steps=32_000, batch_size=256, learning_rate=0.005, checkpoint_every=100)
+SETTLED = 20_000  # steps after which no entry is still on its way from its start
 
 
 # --- the real methods on tables ---
@@ -97,11 +98,11 @@ def dataset_of(log: Log) -> Dataset:
 
 
 def learned(method: Method, log: Log) -> np.ndarray:
-    """Q (S, A, S) after training through the real loop, averaged over the second half of the steps."""
+    """Q (S, A, S) after training through the real loop, averaged over the steps after `SETTLED`."""
     data, keys, seen = dataset_of(log), loop.seed_keys([0]), []
 
     def keep(step: int, states: loop.State) -> None:
-        if step > TRAINING.steps // 2:
+        if step > SETTLED:
             seen.append(np.asarray(jax.nn.sigmoid(states.nets.critic.logits[0, 0])))
 
     states = loop.init(method, TRAINING.update, data.spec, keys, data)
@@ -174,8 +175,12 @@ def test_gtrl_lies_above_trl_at_the_goal():
 # V*(s, A) is .495. With h (normalised, as in Algorithm 1) GTRL is below, without it above; to TRL luck is certain.
 @pytest.mark.parametrize(
     ("method", "at_a", "tolerance"),  # seen: .0035, .0031, .0005 and .0058 off
-    [(GTRL_, 0.447, 0.01), (WITHOUT_H, 0.611, 0.01), (TRL_, 0.990, 0.0015), (HIGHER_KAPPA, 0.990, 0.018)],
-    ids=["GTRL", "GTRL without h", "TRL", "TRL with a higher kappa"],
+    [
+        pytest.param(GTRL_, 0.447, 0.01, id="GTRL"),
+        pytest.param(WITHOUT_H, 0.611, 0.01, id="GTRL without h"),
+        pytest.param(TRL_, 0.990, 0.0015, id="TRL"),
+        pytest.param(HIGHER_KAPPA, 0.990, 0.018, id="TRL with a higher kappa", marks=pytest.mark.soak),
+    ],
 )
 def test_example_1_is_learned(method: Method, at_a: float, tolerance: float):
     found, exact = learned_and_exact(method, teleporter_log())
@@ -323,14 +328,18 @@ def test_error_falls_as_maze_logs_grow(method: Method):
     assert largest[-1] < 0.2
 
 
-def test_learned_error_falls_as_the_data_grows():
-    """The same, learned. Not left to luck: as many lucky outcomes as one standard deviation above the mean."""
+# How many trajectories, how many of them lucky: one standard deviation more than the mean.
+@pytest.mark.parametrize(
+    "sizes",
+    [((4, 3), (64, 36)), pytest.param(((64, 36), (1024, 528)), marks=pytest.mark.soak)],
+    ids=["4 to 64", "64 to 1024"],
+)
+def test_learned_error_falls_as_the_data_grows(sizes: tuple[tuple[int, int], ...]):
+    """Exactly, the largest errors are .301, .064 and .016; learned, .298, .067 and .017 were seen."""
     limit, drawn = limit_of(GTRL_)
     errors = []
-    for n, lucky in ((4, 3), (64, 36), (1024, 528)):
+    for n, lucky in sizes:
         found, exact = learned_and_exact(GTRL_, teleporter_log(lucky, n - lucky))
         np.testing.assert_allclose(found, exact, rtol=0, atol=0.015)  # seen: .0037, .0049 and .0042 off
         errors.append(np.abs(found - limit)[drawn].max())
-    # Exactly, the errors are .301, .064 and .016; seen: .298, .067 and .017.
-    assert errors[1] < errors[0] / 3
-    assert errors[2] < errors[1] / 2
+    assert errors[1] < errors[0] / (3 if sizes[0][0] == 4 else 2)

@@ -324,8 +324,13 @@ def test_an_interrupt_is_left_to_the_host(data: Data, tmp_path: Path) -> None:
         def on_step(self, step: int) -> None:
             signal.raise_signal(signal.SIGINT)
 
-    with pytest.raises(KeyboardInterrupt):
-        gtrl.train("bc", data, out=tmp_path / "run", callbacks=[Interrupting()], **HOW)
+    # A shell without job control starts its background processes with SIGINT ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            gtrl.train("bc", data, out=tmp_path / "run", callbacks=[Interrupting()], **HOW)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_public_names_are_visible() -> None:

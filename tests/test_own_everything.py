@@ -34,14 +34,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def command(folder: Path) -> Callable[..., str]:
-    """Runs `gtrl` as an installed user would, next to the package: it finds it in the current directory."""
+    """Runs `gtrl` as an installed user would, next to the package: it finds it in the current directory.
+
+    The processes share a compilation cache, since they train the same program.
+    """
+    cache = {
+        "JAX_ENABLE_COMPILATION_CACHE": "true", "JAX_COMPILATION_CACHE_DIR": str(folder / "cache"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }  # fmt: skip
     (folder / "own_everything").symlink_to(EXAMPLE / "own_everything")
 
     def run(*words: str, status: int = 0) -> str:
         program = "import sys; from gtrl.cli import main; sys.exit(main())"  # not -m: that adds the directory itself
         done = subprocess.run(
-            [sys.executable, "-P", "-c", program, *words], cwd=folder, capture_output=True, text=True, check=False
-        )
+            [sys.executable, "-P", "-c", program, *words],
+            cwd=folder, capture_output=True, text=True, check=False, env=os.environ | cache,
+        )  # fmt: skip
         assert done.returncode == status, done.stderr
         return done.stdout + done.stderr
 

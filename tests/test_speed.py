@@ -139,12 +139,11 @@ def test_forward(sizes: tuple[int, ...], members: int | None) -> None:
     layers = init_ensemble(key, sizes, members) if members else init_mlp(key, sizes)
     layers = jax.tree.map(lambda leaf: leaf + 0.1 * jax.random.normal(key, leaf.shape), layers)
     x = draw(0, 32, sizes[0])
-    expected = mlp.forward(layers, x, jnp)
+    expected = jax.jit(lambda: mlp.forward(layers, x, jnp))()
     assert expected.shape == (*((members,) if members else ()), 32, sizes[-1])
-    with speed.using(("kernels",)):
-        np.testing.assert_allclose(Network(layers)(x), expected, atol=1e-5)
-    with speed.using(("kernels", "apart")):
-        np.testing.assert_allclose(Network(layers)(x), expected, atol=1e-5)
+    for fast in (("kernels",), ("kernels", "apart")):
+        with speed.using(fast):
+            np.testing.assert_allclose(jax.jit(lambda: Network(layers)(x))(), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
@@ -182,10 +181,10 @@ def test_together_is_each_alone(hidden: tuple[int, ...]) -> None:
     alone = lambda networks: [network(*x) for network, x in zip(networks, inputs, strict=True)]  # noqa: E731
     beside = lambda networks: fused(*((network, *x) for network, x in zip(networks, inputs, strict=True)))  # noqa: E731
     gradient = jax.grad(loss, has_aux=True)
-    expected, outputs = gradient(networks, alone)
+    expected, outputs = jax.jit(lambda: gradient(networks, alone))()
     for used in (("together",), ("together", "kernels")):
         with speed.using(used):
-            found, results = gradient(networks, beside)
+            found, results = jax.jit(lambda: gradient(networks, beside))()
         for a, b in zip(jax.tree.leaves((found, results)), jax.tree.leaves((expected, outputs)), strict=True):
             assert a.shape == b.shape
             np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-4)
@@ -308,7 +307,8 @@ for outputs in (1, 3):
     found, plain = [], []
     for fast, results in ((speed.ON_GPU, found), ((), plain)):
         with speed.using(fast):
-            results += [network(x), *jax.tree.leaves(jax.grad(lambda network: (network(x) ** 2).sum())(network))]
+            gradient = jax.grad(lambda network: (network(x) ** 2).sum())
+            results += jax.tree.leaves(jax.jit(lambda network: (network(x), gradient(network)))(network))
     for a, b in zip(found, plain, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
 assert "gtrl.nn.triton" not in sys.modules
@@ -353,24 +353,34 @@ from gtrl.algorithms import make
 from gtrl.training import config, devices, loop, monitor
 
 spec = Spec(5, 3, 2)
-data, algorithm = bench.synthetic(spec, 400, 50), make("gtrl", hidden=(16,))
+data = bench.synthetic(spec, 400, 50)
 assert jax.local_device_count() == 4
 speed.INTERPRETED = True  # used where the batch is whole
-for seeds, most, shape in ((4, 2, (2, 1)), (2, None, (2, 1)), (1, 2, (1, 2)), (2, 4, (2, 2))):
-    results = []
-    for count in (1, most):
-        how = config.Update(batch_size=32, learning_rate=1e-3, fast=speed.ON_GPU, devices=count)
-        keys = loop.seed_keys(range(seeds))
-        states = loop.init(algorithm, how, spec, keys, data)
-        states = states._replace(target=jax.tree.map(lambda leaf: leaf * 1.05, states.target))
-        states = loop.advance(algorithm, how, states, keys, data, 3)
-        results.append(jax.device_get((states, monitor.validate(algorithm, how, states, keys, data))))
-    mesh = devices.mesh(how, seeds)
-    assert tuple(mesh.shape.values()) == shape, mesh
-    used = {shard.device for shard in jax.tree.leaves(states.nets)[0].addressable_shards}
-    assert len(used) == shape[0] * shape[1], used
-    for alone, spread in zip(*map(jax.tree.leaves, results), strict=True):
-        np.testing.assert_allclose(spread, alone, rtol=2e-5, atol=2e-6)
+
+def update(devices):
+    return config.Update(batch_size=32, learning_rate=1e-3, fast=speed.ON_GPU, devices=devices)
+
+def trained(algorithm, how, seeds):
+    keys = loop.seed_keys(range(seeds))
+    states = loop.init(algorithm, how, spec, keys, data)
+    states = states._replace(target=jax.tree.map(lambda leaf: leaf * 1.05, states.target))
+    states = loop.advance(algorithm, how, states, keys, data, 3)
+    return states, keys, jax.device_get((states, monitor.validate(algorithm, how, states, keys, data)))
+
+assert tuple(devices.mesh(update(2), 4).shape.values()) == (2, 1)
+# Seeds over devices, both, and the batch alone, each against one device. GTRL's weights have a mean over the batch.
+for method, seeds, meshes in (("td", 2, ((None, (2, 1)), (4, (2, 2)))), ("gtrl", 1, ((2, (1, 2)),))):
+    algorithm = make(method, hidden=(16,))
+    expected = trained(algorithm, update(1), seeds)[-1]
+    for count, shape in meshes:
+        how = update(count)
+        states, keys, found = trained(algorithm, how, seeds)
+        mesh = devices.mesh(how, seeds)
+        assert tuple(mesh.shape.values()) == shape, mesh
+        used = {shard.device for shard in jax.tree.leaves(states.nets)[0].addressable_shards}
+        assert len(used) == shape[0] * shape[1], used
+        for alone, spread in zip(*map(jax.tree.leaves, (expected, found)), strict=True):
+            np.testing.assert_allclose(spread, alone, rtol=2e-5, atol=2e-6)
 
 import tempfile
 import gtrl
@@ -462,13 +472,13 @@ def test_the_reference_draws_what_we_draw() -> None:
 
 def test_the_reference_loop_steps_as_we_do() -> None:
     """On the same batch, from the same networks: the same step."""
-    algorithm, data = make("gtrl", hidden=(16, 16)), bench.synthetic(SPEC, 400, 50)
+    algorithm, data = make("gtrl", hidden=(16,)), bench.synthetic(SPEC, 400, 50)
     how = config.Update(batch_size=32, learning_rate=3e-4)
     keys = loop.seed_keys([0])
     states = loop.init(algorithm, how, SPEC, keys, data)
     first = jax.tree.map(lambda leaf: leaf[0], states)
     batch_key, _ = jax.random.split(jax.random.fold_in(keys[0], 0))
-    batch = algorithm.sample(batch_key, data, 32)
+    batch = jax.jit(algorithm.sample, static_argnums=2)(batch_key, data, 32)
     (nets, target, _), _ = bench.host_step(algorithm, (first.nets, first.target, first.optimizer), batch, keys[0])
     after = loop.advance(algorithm, how, states, keys, data, 1)
     assert_close((nets, target), jax.tree.map(lambda leaf: leaf[0], (after.nets, after.target)), 1e-5)

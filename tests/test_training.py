@@ -34,7 +34,7 @@ TRAINING = config.Training(steps=50, batch_size=32, log_every=20, checkpoint_eve
 
 
 def method(name: str) -> Algorithm:
-    return make(name, hidden=(16, 16))
+    return make(name, hidden=(16,))
 
 
 def trained(algorithm: Algorithm, seeds: list[int], training: config.Training = TRAINING, **how) -> loop.State:
@@ -58,7 +58,7 @@ def test_chunk_length_changes_nothing_not_even_the_logs():
     finals = []
     for chunk, log in logs.items():
         keep = lambda step, states, _, log=log: log.append((step, jax.device_get(states.means())))  # noqa: E731
-        finals.append(trained(method("gtrl"), [0, 1], chunk=chunk, on_log=keep))
+        finals.append(trained(method("td"), [0, 1], chunk=chunk, on_log=keep))
     for other in finals[1:]:
         jax.tree.map(np.testing.assert_array_equal, finals[0], other)
     assert [step for step, _ in logs[1]] == [20, 40, 50]
