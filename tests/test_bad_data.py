@@ -192,7 +192,7 @@ UNREADABLE: dict[str, tuple[Damage, str]] = {
 
 
 @pytest.mark.parametrize(("damage", "said"), UNREADABLE.values(), ids=UNREADABLE)
-def test_each_is_refused_with_its_sentence(damage: Damage, said: str, write_file: Write) -> None:
+def test_bad_files_are_rejected_with_a_one_line_error(damage: Damage, said: str, write_file: Write) -> None:
     path = write_file()
     damage(path)
     with pytest.raises(DataError, match=said) as caught:
@@ -228,7 +228,7 @@ UNFIT: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("changes", "said"), UNFIT.values(), ids=UNFIT)
-def test_what_cannot_be_trained_on_is_refused(
+def test_data_that_cannot_be_trained_on_is_rejected(
     changes: dict[str, Any], said: str, write_file: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write_file(**changes)
@@ -239,7 +239,7 @@ def test_what_cannot_be_trained_on_is_refused(
     assert "problem " in capsys.readouterr().out
 
 
-def test_largest_numbers_that_are_read(write_file: Write) -> None:
+def test_largest_accepted_values(write_file: Write) -> None:
     """What float32 can hold, if only just, and every way to write a truth."""
     largest = float(np.finfo(np.float32).max)
     rounded = largest * (1 + 2**-26)  # nearer to the largest than to the next power of two
@@ -248,7 +248,7 @@ def test_largest_numbers_that_are_read(write_file: Write) -> None:
         np.testing.assert_array_equal(load_dataset(path, MINI).train.observations, np.full((9, 2), np.float32(largest)))
 
 
-def test_goals_too_large_for_the_device() -> None:
+def test_goals_beyond_float32_are_rejected() -> None:
     """A cube's position is multiplied by ten on its way to the goal."""
     task = TASKS["cube-single-play"]
     qpos = np.full((4, 21), 1.0, np.float32)
@@ -263,7 +263,7 @@ def test_goals_too_large_for_the_device() -> None:
     assert check_arrays(arrays, task) == ["'qpos' holds NaN or infinity in 1 rows, first in row 2"]
 
 
-def test_a_file_that_may_not_be_read(write_file: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_file_is_reported(write_file: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_file()
 
     def refuse(path: Path) -> None:
@@ -277,14 +277,14 @@ def test_a_file_that_may_not_be_read(write_file: Write, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     "names", [("observations",), ("actions",), ("terminals",), ("observations", "actions", "terminals")]
 )
-def test_a_later_shard_is_looked_into(names: tuple[str, ...], write_file: Write, tmp_path: Path) -> None:
+def test_later_shards_are_checked(names: tuple[str, ...], write_file: Write, tmp_path: Path) -> None:
     rows = np.load(write_file("a.npz"))
     write_file("b.npz", **{name: rows[name][0] for name in names})
     with pytest.raises(DataError, match=r"b\.npz: its dimensions differ from those of a\.npz\.$"):
         load_dataset(tmp_path)
 
 
-def test_parts_that_do_not_go_together(write_file: Write, tmp_path: Path) -> None:
+def test_mismatched_files_are_rejected(write_file: Write, tmp_path: Path) -> None:
     first = write_file("a.npz")
     for changes in ({"qpos": None}, {"qpos": np.zeros((9, 3))}, {"qpos": np.zeros((8, 2), "f4")}, {"qpos": WIDE}):
         other = write_file("b.npz", **changes)
@@ -333,7 +333,7 @@ def test_objects_are_never_unpickled(write_file: Write, tmp_path: Path) -> None:
     ],
     ids=["bomb", "bomb in disguise", "shape", "size", "header", "crowded directory", "directory", "empty text"],
 )  # fmt: skip
-def test_a_refusal_takes_little_memory(damage: Damage, write_file: Write) -> None:
+def test_rejecting_a_file_needs_little_memory(damage: Damage, write_file: Write) -> None:
     path = write_file()
     damage(path)
     tracemalloc.start()
@@ -344,7 +344,7 @@ def test_a_refusal_takes_little_memory(damage: Damage, write_file: Write) -> Non
     assert peak < 4 * MEGABYTE
 
 
-def test_unpacking_stops_at_what_was_claimed(tmp_path: Path) -> None:
+def test_decompression_stops_at_the_declared_size(tmp_path: Path) -> None:
     """Two megabytes are claimed and two hundred follow: what is beyond is never unpacked."""
     path, content = tmp_path / "a.npz", npy({"descr": "|i1", "fortran_order": False, "shape": (2 * MEGABYTE, 1)}, b"")
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -359,7 +359,7 @@ def test_unpacking_stops_at_what_was_claimed(tmp_path: Path) -> None:
     assert peak < 4 * MEGABYTE
 
 
-def test_arrays_larger_than_memory_are_refused(write_file: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arrays_larger_than_memory_are_rejected(write_file: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_file()
     needed = sum(info.file_size for info in zipfile.ZipFile(path).infolist())
     monkeypatch.setattr(npz, "_memory_bytes", lambda: needed)
@@ -370,7 +370,7 @@ def test_arrays_larger_than_memory_are_refused(write_file: Write, monkeypatch: p
     assert set(read_npz(path, DataError, ("qpos",))) == {"qpos"}  # only what is read counts
 
 
-def test_out_of_memory(write_file: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_error_is_reported(write_file: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise MemoryError
 
@@ -380,7 +380,7 @@ def test_out_of_memory(write_file: Write, monkeypatch: pytest.MonkeyPatch) -> No
         read_npz(path, DataError)
 
 
-def test_well_packed_data_is_read_as_long_as_it_is_small(write_file: Write) -> None:
+def test_small_highly_compressed_data_is_read(write_file: Write) -> None:
     rows = npz.MAX_UNPACKED_BYTES // 64
     path = write_file()
     arrays = {"observations": np.zeros((rows, 8)), "terminals": np.zeros(rows, bool)}
@@ -413,7 +413,7 @@ GOOD: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_good_arrays_are_read_as_numpy_reads_them(save: Callable[..., None], tmp_path: Path) -> None:
+def test_valid_arrays_are_read_as_by_numpy(save: Callable[..., None], tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     save(path, **GOOD)
     found, shapes = read_npz(path, DataError), shapes_in(path, DataError)
@@ -426,7 +426,7 @@ def test_good_arrays_are_read_as_numpy_reads_them(save: Callable[..., None], tmp
             assert shapes[name] == array.shape == theirs[name].shape
 
 
-def test_later_versions_of_the_header(tmp_path: Path) -> None:
+def test_later_npy_header_versions(tmp_path: Path) -> None:
     array, path = np.arange(6.0).reshape(2, 3), tmp_path / "a.npz"
     for version in ((1, 0), (2, 0), (3, 0)):
         file = io.BytesIO()
@@ -455,13 +455,13 @@ def test_a_streamed_archive_is_read(write_file: Write) -> None:
         np.testing.assert_array_equal(array, expected[name])
 
 
-def test_what_is_not_wanted_may_hold_anything(write_file: Write) -> None:
+def test_unused_arrays_may_hold_anything(write_file: Write) -> None:
     """A stranger's file may keep objects beside its data; they are not read."""
     path = write_file(notes=np.array([{"by": "me"}], object))
     np.testing.assert_array_equal(load_dataset(path, MINI).train.goals, np.load(path)["qpos"])
 
 
-def test_mutants_are_read_the_same_or_refused(write_file: Write) -> None:
+def test_mutated_files_are_read_unchanged_or_rejected(write_file: Write) -> None:
     """Two hundred of them; benchmarks/mutations.py makes more, and worse."""
     path = write_file(goals=np.arange(18.0).reshape(9, 2))
     whole, expected = path.read_bytes(), arrays_of(load_dataset(path))
@@ -549,7 +549,9 @@ def write_policy(path: Path, header: dict[str, Any], arrays: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize(("header", "arrays", "said"), POLICIES.values(), ids=POLICIES)
-def test_policies_that_are_none(header: dict[str, Any], arrays: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_invalid_policy_files_are_rejected(
+    header: dict[str, Any], arrays: dict[str, Any], said: str, tmp_path: Path
+) -> None:
     path = tmp_path / "policy.npz"
     write_policy(path, header, arrays)
     with pytest.raises(RunError, match=said) as caught:
@@ -559,7 +561,7 @@ def test_policies_that_are_none(header: dict[str, Any], arrays: dict[str, Any], 
     assert len(str(caught.value)) < len(str(path)) + 200
 
 
-def test_policies_that_are_some(tmp_path: Path) -> None:
+def test_valid_policy_files_are_read(tmp_path: Path) -> None:
     path = tmp_path / "policy.npz"
     write_policy(path, {}, {})
     assert load_policy(path)(np.zeros(2), np.zeros(2)).shape == (2,)

@@ -376,7 +376,7 @@ def test_inputs_reach_every_branch(case):
     assert sum(len(jax.tree.leaves(attrgetter(part)(nets))) for part in parts) == len(jax.tree.leaves(nets))
 
 
-def test_the_multiplier_grows_while_steps_are_too_long():
+def test_qrl_multiplier_grows_while_steps_are_too_long():
     """The gradient by its log is multiplier * (slack - excess): for steps of length 0, and for the batch's own."""
     nets, target, batch = inputs("qrl")
     slack = CASES["qrl"][0].slack
@@ -386,7 +386,7 @@ def test_the_multiplier_grows_while_steps_are_too_long():
     np.testing.assert_allclose(evaluated("qrl")[0]["loss"].dual, evaluated("qrl")[1]["dual_loss"], rtol=1e-5)
 
 
-def test_huge_advantages():
+def test_awr_weights_are_capped_at_huge_advantages():
     """Weights stop at 100 where exp overflows, and the gradient stays finite."""
     nets, target, batch = inputs("ivl")
     far = eqx.tree_at(lambda n: n.v.layers[-1].weight, nets, 1e5 * nets.v.layers[-1].weight)
@@ -424,7 +424,7 @@ def test_value(case):
 
 
 @pytest.mark.parametrize("name", ["bc", "fbc"])
-def test_cloning_has_no_value(name):
+def test_cloning_methods_have_no_value(name):
     method, batch = make(name, **FIELDS), random_batch(0)
     assert method.value(random_networks(method)[0], batch.observation, batch.actor_goal) is None
 
@@ -526,7 +526,7 @@ def test_quasimetric(mixture):
     assert (np.abs(d(x, y) - d(y, x)) > 0.5).mean() > 0.1
 
 
-def test_the_diagonal_holds_the_reached_goal():
+def test_crl_diagonal_holds_the_reached_goal():
     """And rows stand for states, columns for goals."""
     nets, _, batch = inputs("crl")
     table = nets.critic.contrast(batch.observation, batch.action, batch.value_goal_oracle)
@@ -539,7 +539,7 @@ def test_the_diagonal_holds_the_reached_goal():
 # --- the terms at their edges ---
 
 
-def test_terms_at_their_edges():
+def test_objective_terms_at_their_edges():
     sides = o.asymmetry(jnp.array([1.0, 1.0, 1.0]), jnp.array([1.0, 1.5, 0.5]), 0.8)
     np.testing.assert_allclose(sides, [0.8, 0.8, 0.2], rtol=1e-6)
     advantage = jnp.array([0.0, math.log(101.0) / 3, 1e4, -1e4, math.log(99.0) / 3])
@@ -563,7 +563,7 @@ def test_countdown_of_a_chain():
 
 
 @pytest.mark.parametrize("states", [None, 4])
-def test_one_of_n_steps_is_one_step(states):
+def test_n_step_target_with_one_step_is_the_one_step_target(states):
     """On batches as they are drawn, with and without states that come back."""
     identity = None if states is None else np.random.default_rng(0).integers(0, states, sum(LENGTHS))
     options = {"xla_backend_optimization_level": 0}
@@ -600,13 +600,13 @@ EXPECTILE = "and must lie in [0.5, 1)."
         ("coe", "anchor", -0.1, "anchor is -0.1 and must be a non-negative number."),
     ],
 )
-def test_bad_fields(name, field, value, sentence):
+def test_invalid_fields_are_rejected(name, field, value, sentence):
     with pytest.raises(ConfigError) as error:
         make(name, **{field: value})
     assert str(error.value).startswith(sentence)
 
 
-def test_tdp_wants_fewer_candidates_than_rows():
+def test_tdp_needs_fewer_candidates_than_rows():
     method = make("tdp", candidates=ROWS, distill=False, hidden=(17,))
     nets = method.init(KEY, WHOLE)
     with pytest.raises(ConfigError, match=f"candidates is {ROWS} and must be below the batch size, {ROWS}."):

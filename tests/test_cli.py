@@ -188,7 +188,7 @@ def lasting(run: Path) -> dict[str, bytes]:
     return {name: content for name, content in contents(run).items() if name in kept or name.startswith("policies")}
 
 
-def test_resume_goes_on_bit_for_bit(gtrl: Gtrl, bc_run: Path, mini_file: Path, tmp_path: Path) -> None:
+def test_resumed_run_is_bit_identical(gtrl: Gtrl, bc_run: Path, mini_file: Path, tmp_path: Path) -> None:
     afresh = tmp_path / "afresh"
     assert resume(gtrl, mini_file, afresh)[0] == 0  # there is nothing yet: an ordinary start
     assert lasting(afresh) == lasting(bc_run)
@@ -219,7 +219,7 @@ def test_resume_goes_on_bit_for_bit(gtrl: Gtrl, bc_run: Path, mini_file: Path, t
         (["--steps", 10], "trained for 20 steps already"),
     ],
 )
-def test_resume_refuses_another_config(
+def test_resume_rejects_another_config(
     flags: list[Any], said: str, gtrl: Gtrl, bc_run: Path, mini_file: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
@@ -228,7 +228,7 @@ def test_resume_refuses_another_config(
     assert contents(run) == contents(bc_run)
 
 
-def test_resume_refuses_another_method_and_other_data(
+def test_resume_rejects_another_method_and_other_data(
     gtrl: Gtrl, bc_run: Path, mini_file: Path, write_file: Callable[..., Path]
 ) -> None:
     before = contents(bc_run)
@@ -238,7 +238,7 @@ def test_resume_refuses_another_method_and_other_data(
     assert contents(bc_run) == before
 
 
-def test_resume_needs_no_more_than_the_run(gtrl: Gtrl, bc_run: Path, tmp_path: Path) -> None:
+def test_resume_needs_only_the_run_directory(gtrl: Gtrl, bc_run: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(bc_run, run)
     (run / "checkpoints/20.npz").unlink()
@@ -258,7 +258,7 @@ def test_resume_needs_no_more_than_the_run(gtrl: Gtrl, bc_run: Path, tmp_path: P
     assert_one_sentence(other, 'algorithm.name was "bc" and is "trl" now')
 
 
-def test_resume_of_a_run_of_another_version(gtrl: Gtrl, bc_run: Path, tmp_path: Path) -> None:
+def test_resume_rejects_a_run_of_another_version(gtrl: Gtrl, bc_run: Path, tmp_path: Path) -> None:
     config = json.loads((bc_run / "config.json").read_text())
     config["training"]["momentum"] = 0.9
     (tmp_path / "config.json").write_text(json.dumps(config))
@@ -269,14 +269,14 @@ def test_resume_of_a_run_of_another_version(gtrl: Gtrl, bc_run: Path, tmp_path: 
 # --- what --out may be ---
 
 
-def test_out_that_holds_a_run_is_kept(gtrl: Gtrl, bc_run: Path, mini_file: Path) -> None:
+def test_out_with_a_run_is_not_overwritten(gtrl: Gtrl, bc_run: Path, mini_file: Path) -> None:
     before = contents(bc_run)
     result = gtrl("train", "bc", "--task", MINI, "--data", mini_file, "--out", bc_run, *TINY)
     assert_one_sentence(result, "holds a run already")
     assert contents(bc_run) == before
 
 
-def test_out_that_is_something_else_is_kept(gtrl: Gtrl, mini_file: Path, tmp_path: Path) -> None:
+def test_out_with_other_files_is_not_overwritten(gtrl: Gtrl, mini_file: Path, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("precious")
     for more in ([], ["--resume"]):
         result = gtrl("train", "bc", "--task", MINI, "--data", mini_file, "--out", tmp_path, *TINY, *more)
@@ -326,7 +326,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_work")
 @pytest.mark.parametrize("command", OUTPUTS)
-def test_output_that_cannot_be_written(
+def test_unwritable_output_is_reported_before_any_work(
     command: str, gtrl: Gtrl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "thesis.tex"
@@ -346,7 +346,7 @@ def test_output_that_cannot_be_written(
     assert not path.exists()
 
 
-def test_output_file_that_is_a_folder(gtrl: Gtrl, tmp_path: Path) -> None:
+def test_output_file_must_not_be_a_folder(gtrl: Gtrl, tmp_path: Path) -> None:
     result = gtrl("bench", "bc", "--out", tmp_path)
     assert_one_sentence(result, f"{tmp_path} is a folder, not a file; choose another --out.")
 
@@ -360,7 +360,7 @@ def test_disk_errors_name_the_file(gtrl: Gtrl, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.usefixtures("no_training")
-def test_out_by_default(gtrl: Gtrl, mini_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_output_folder(gtrl: Gtrl, mini_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     status, output, _ = gtrl("train", "bc", "--task", MINI, "--data", mini_file)
     assert status == 0
@@ -395,7 +395,7 @@ def test_out_by_default(gtrl: Gtrl, mini_file: Path, tmp_path: Path, monkeypatch
         ("qrl", "pointmaze-large-navigate", ["--latent", 16], {"alpha": 0.0003, "latent": 16, "component": 8}),
     ],
 )
-def test_defaults_of_method_and_task_with_flags_on_top(
+def test_flags_override_defaults_of_method_and_task(
     method: str, task: str, flags: list[Any], expected: dict[str, Any], gtrl: Gtrl, mini_file: Path, tmp_path: Path
 ) -> None:
     # Point mazes are all of the same dimensions, so one file serves.
@@ -409,14 +409,14 @@ def test_defaults_of_method_and_task_with_flags_on_top(
 
 
 @pytest.mark.usefixtures("no_training")
-def test_own_data_without_a_task(gtrl: Gtrl, write_file: Callable[..., Path], tmp_path: Path) -> None:
+def test_train_on_own_data_without_a_task(gtrl: Gtrl, write_file: Callable[..., Path], tmp_path: Path) -> None:
     status, _, _ = gtrl("train", "gtrl", "--data", write_file(qpos=None, qvel=None), "--out", tmp_path / "run")
     assert status == 0
     assert json.loads((tmp_path / "run/config.json").read_text())["task"] is None
 
 
 @pytest.mark.usefixtures("no_training")
-def test_the_next_command_can_be_pasted(gtrl: Gtrl, mini_file: Path, tmp_path: Path) -> None:
+def test_suggested_next_command_is_quoted(gtrl: Gtrl, mini_file: Path, tmp_path: Path) -> None:
     out = tmp_path / "my run; rm -r"
     status, output, _ = gtrl("train", "bc", "--task", MINI, "--data", mini_file, "--out", out)
     assert status == 0
@@ -479,7 +479,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[Any, ...], dict
     return calls
 
 
-def test_fields_that_the_trainer_has_too(
+def test_method_fields_with_names_of_training_fields(
     gtrl: Gtrl, own_module: str, trained: list[Any], write_file: Callable[..., Path]
 ) -> None:
     train = ("train", f"{own_module}:Mine", "--data", write_file(qpos=None, qvel=None))
@@ -501,7 +501,7 @@ def test_fields_that_the_trainer_has_too(
     assert_one_sentence(gtrl(*train, "--method.stepps", 3), "did you mean --method.steps?")
 
 
-def test_whole_numbers_everywhere(gtrl: Gtrl, trained: list[Any], write_file: Callable[..., Path]) -> None:
+def test_integer_flags_accept_exponents(gtrl: Gtrl, trained: list[Any], write_file: Callable[..., Path]) -> None:
     flags = ("--steps", "1e5", "--batch-size", "2.56e2", "--seeds", "0", "1e3", "--hidden", "1e1", "2e1")
     status, _, _ = gtrl("train", "bc", "--data", write_file(qpos=None, qvel=None), *flags)
     assert status == 0
@@ -526,7 +526,7 @@ def test_flags_become_callbacks(gtrl: Gtrl, trained: list[Any], mini_file: Path)
     assert_one_sentence(gtrl(*train, "--eval-during", "--eval-episodes", 0), "--eval-episodes is 0")
 
 
-def test_a_run_of_a_plugin_is_resumed_by_its_config(
+def test_run_of_a_plugin_is_resumed_from_its_config(
     gtrl: Gtrl, own_module: str, trained: list[Any], bc_run: Path, tmp_path: Path
 ) -> None:
     config = json.loads((bc_run / "config.json").read_text())
@@ -606,7 +606,7 @@ def test_plugins_are_listed(gtrl: Gtrl, own_module: str, tmp_path: Path, monkeyp
         (f"data collect {MINI} --episodes 0 --out a.npz", "episodes is 0"),
     ],
 )
-def test_mistakes_get_one_sentence(
+def test_mistakes_get_a_one_line_error(
     command: str, said: str, gtrl: Gtrl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -635,7 +635,7 @@ def test_mistakes_get_one_sentence(
         ("--seeds 4294967296", "seeds are [4294967296]"),  # one more than a stream of keys can be named by
     ],
 )
-def test_values_out_of_range(flags: str, said: str, gtrl: Gtrl, mini_file: Path, tmp_path: Path) -> None:
+def test_out_of_range_values_are_rejected(flags: str, said: str, gtrl: Gtrl, mini_file: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     result = gtrl("train", "gtrl", "--task", MINI, "--data", mini_file, "--out", out, *flags.split())
     assert_one_sentence(result, said)
@@ -654,7 +654,7 @@ def test_values_out_of_range(flags: str, said: str, gtrl: Gtrl, mini_file: Path,
         ("tasks --jsn", "--json"),
     ],
 )
-def test_flags_that_do_not_exist(command: str, said: str, gtrl: Gtrl) -> None:
+def test_invalid_flags_are_rejected(command: str, said: str, gtrl: Gtrl) -> None:
     status, output, complaint = gtrl(*command.split())
     assert (status, output) == (2, "")
     assert said in complaint
@@ -672,7 +672,7 @@ BAD_DATA = {
 
 
 @pytest.mark.parametrize(("changes", "said"), BAD_DATA.values(), ids=BAD_DATA)
-def test_bad_data(
+def test_bad_data_is_rejected(
     changes: dict[str, Any], said: str, gtrl: Gtrl, write_file: Callable[..., Path], tmp_path: Path
 ) -> None:
     path = write_file(**changes)
@@ -685,7 +685,7 @@ def test_bad_data(
     assert "this file has problems" in output
 
 
-def test_truncated_data(gtrl: Gtrl, write_file: Callable[..., Path], tmp_path: Path) -> None:
+def test_truncated_data_is_rejected(gtrl: Gtrl, write_file: Callable[..., Path], tmp_path: Path) -> None:
     path = write_file()
     path.write_bytes(path.read_bytes()[:-200])
     for command in (["train", "bc", "--task", MINI, "--out", tmp_path / "run", "--data"], ["data", "check"]):
@@ -693,7 +693,7 @@ def test_truncated_data(gtrl: Gtrl, write_file: Callable[..., Path], tmp_path: P
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_interrupt(gtrl: Gtrl, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt_exits_with_130(gtrl: Gtrl, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt
 
@@ -702,7 +702,7 @@ def test_interrupt(gtrl: Gtrl, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_after_which_the_run_was_saved(
+def test_exit_status_after_a_signal(
     number: signal.Signals, status: int, gtrl: Gtrl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted() -> None:
@@ -728,7 +728,7 @@ def test_log_messages(gtrl: Gtrl, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert capsys.readouterr() == ("", "")
 
 
-def test_as_a_library_only_warnings_are_shown() -> None:
+def test_library_use_shows_warnings_only() -> None:
     program = "import logging, gtrl.console\nlog = logging.getLogger('gtrl.x')\nlog.info('no')\nlog.warning('yes')"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("", "yes\n")
@@ -758,7 +758,7 @@ for command in ("tasks", "algorithms", "train gtrl --help"):
     assert [len(output) > 500 for output in outputs] == [True] * 3
 
 
-def test_what_cannot_be_encoded_is_replaced() -> None:
+def test_unencodable_characters_are_replaced() -> None:
     program = (
         "import sys, logging, gtrl.cli as cli\n"
         "def work():\n    print('\\u03b3'); cli.console.echo('\\u03ba'); logging.getLogger('gtrl').warning('\\u03bb')\n"
@@ -769,7 +769,7 @@ def test_what_cannot_be_encoded_is_replaced() -> None:
 
 
 @pytest.mark.parametrize("command", ["tasks", "tasks --json", "--help", "train gtrl --help", "tasks --help"])
-def test_a_closed_pipe(command: str) -> None:
+def test_closed_pipe_ends_quietly(command: str) -> None:
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
@@ -779,7 +779,7 @@ def test_a_closed_pipe(command: str) -> None:
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
 
 
-def test_a_closed_pipe_of_a_worker_is_reported(gtrl: Gtrl, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closed_pipe_of_a_worker_is_reported(gtrl: Gtrl, monkeypatch: pytest.MonkeyPatch) -> None:
     def work() -> None:
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
@@ -788,7 +788,7 @@ def test_a_closed_pipe_of_a_worker_is_reported(gtrl: Gtrl, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("columns", [40, 60, 100])
-def test_a_narrow_terminal_loses_nothing(columns: int, gtrl: Gtrl, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_narrow_terminal_shows_everything(columns: int, gtrl: Gtrl, monkeypatch: pytest.MonkeyPatch) -> None:
     def cells(command: str) -> list[str]:
         return [cell.strip() for line in gtrl(command)[1].splitlines() for cell in line.split("│")[1:-1]]
 
@@ -924,6 +924,6 @@ def test_bench(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: 
         (["--task", "antmaze"], "antmaze"),
     ],
 )
-def test_bench_refuses(flags: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_rejects_invalid_flags(flags: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["bench", *flags]) == 2
     assert said in capsys.readouterr().err

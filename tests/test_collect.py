@@ -50,7 +50,7 @@ def plan_of(env: Any) -> Maze:
     return maze
 
 
-def test_next_cell_is_that_of_ogbenchs_oracle(maze: Any) -> None:
+def test_next_cell_matches_ogbenchs_oracle(maze: Any) -> None:
     ours = plan_of(maze)
     cells = cells_of(maze)
     assert ours.cells == cells
@@ -61,7 +61,7 @@ def test_next_cell_is_that_of_ogbenchs_oracle(maze: Any) -> None:
             assert maze.ij_to_xy(table[cell]) == tuple(theirs), (cell, goal)
 
 
-def test_vertices_are_all_cells_but_straight_hallways(maze: Any) -> None:
+def test_vertices_are_all_cells_except_straight_hallways(maze: Any) -> None:
     def walls(cell: tuple[int, int]) -> set[str]:
         i, j = cell
         around = {"up": (i - 1, j), "down": (i + 1, j), "left": (i, j - 1), "right": (i, j + 1)}
@@ -80,7 +80,7 @@ def test_stitch_goals_are_exactly_four_cells_away(maze: Any) -> None:
         assert plan_of(maze).at_distance(start, 4) == (away or [start])
 
 
-def test_a_cell_without_a_way_out_is_its_own_stitch_goal() -> None:
+def test_isolated_cell_is_its_own_stitch_goal() -> None:
     maze = make_environment(ogbench_task("pointmaze-teleport-stitch")).unwrapped
     assert plan_of(maze).at_distance((1, 7), 4) == [(1, 7)]
 
@@ -160,7 +160,7 @@ def test_noise_has_standard_deviation_one_half(walk: tuple[np.ndarray, ...]) -> 
     assert middle == pytest.approx(0, abs=0.05)
 
 
-def test_asking_twice_with_the_same_seed_gives_the_same_episode() -> None:
+def test_same_seed_gives_the_same_episode() -> None:
     """A `SeedSequence` counts what it has spawned; that must not matter."""
     walker, seed = MazeCollector(ogbench_task(MINI)), np.random.SeedSequence(3)
     first, second = walker.episode(seed), walker.episode(seed)
@@ -171,7 +171,7 @@ def test_asking_twice_with_the_same_seed_gives_the_same_episode() -> None:
 # --- files ---
 
 
-def test_shape_of_a_file(mini_file: Path) -> None:
+def test_collected_file_layout(mini_file: Path) -> None:
     data = np.load(mini_file)
     assert set(data) == {"observations", "actions", "terminals", "qpos", "qvel"}
     assert data["terminals"].dtype == bool
@@ -206,7 +206,9 @@ def test_row_after_a_teleport_shows_the_entrance_and_the_exit() -> None:
     assert np.abs(observed[inner + 1] - observed[inner]).max(1).min() > 1
 
 
-def test_same_seed_same_bytes_whatever_the_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_same_seed_gives_the_same_bytes_for_any_number_of_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def both(name: str, **options: Any) -> list[bytes]:
         path = collect(MINI, tmp_path / f"{name}.npz", episodes=5, **options)
         return [path.read_bytes(), path.with_name(f"{name}-val.npz").read_bytes()]
@@ -228,7 +230,7 @@ def test_episodes_do_not_depend_on_how_many_are_collected(mini_file: Path, tmp_p
 
 
 @pytest.mark.parametrize(("episodes", "expected"), [(1000, 100), (5000, 500), (25, 2), (12, 1), (10, 1), (1, 1)])
-def test_a_tenth_for_validation(episodes: int, expected: int) -> None:
+def test_validation_has_a_tenth_of_the_episodes(episodes: int, expected: int) -> None:
     assert Plan(ogbench_task(MINI), Path("a.npz"), episodes).validation_episodes == expected
 
 
@@ -247,7 +249,7 @@ def test_progress_counts_every_row(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("taken", ["mine.npz", "mine-val.npz"])
-def test_never_overwrites(taken: str, tmp_path: Path) -> None:
+def test_collect_never_overwrites(taken: str, tmp_path: Path) -> None:
     (tmp_path / taken).write_text("precious")
     with pytest.raises(DataError, match=rf"{taken} exists already"):
         collect(MINI, tmp_path / "mine.npz", episodes=1, workers=1)
@@ -265,7 +267,7 @@ def test_never_overwrites(taken: str, tmp_path: Path) -> None:
         ("antmaze-large-navigate", "a.npz", {}, DataError, "needs an expert that can walk"),
     ],
 )
-def test_what_cannot_be_collected(
+def test_invalid_collections_are_rejected(
     task: str, out: str, options: dict[str, int], error: type[Exception], said: str, tmp_path: Path
 ) -> None:
     with pytest.raises(error, match=said):

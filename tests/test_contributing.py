@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 
-def test_a_fourteenth_method(tmp_path, mini_file):
+def test_worked_example_of_a_new_method(tmp_path, mini_file):
     section = (ROOT / "docs" / "extending.md").read_text().split("## A method")[1]
     (tmp_path / "mix.py").write_text(re.findall(r"```python\n(.*?)```", section, re.S)[0])
 

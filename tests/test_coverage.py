@@ -57,7 +57,7 @@ def told(report: Report, what: str) -> tuple[str, str]:
 WALKS = 150
 
 
-def test_exits_by_hand() -> None:
+def test_exit_counts_by_hand() -> None:
     entrances, exits = np.array([[0, 0], [8, 0]]), np.array([[0, 8], [8, 8], [4, 4]])
     maze = Maze(np.ones((3, 3), bool), 4, 4, entrances, exits)
     observed = np.array([[5, 5], [0.5, 0.5], [8, 1], [7, 0], [1, 0], [3, 3]])
@@ -98,7 +98,7 @@ def jumps(walks: dict[str, np.ndarray], teleport_maze: Maze) -> tuple[np.ndarray
     return np.array(rows), counts
 
 
-def test_exits_are_counted_as_the_jumps_have_it(
+def test_exit_counts_match_the_jumps(
     walks: dict[str, np.ndarray], teleport_maze: Maze, jumps: tuple[np.ndarray, np.ndarray]
 ) -> None:
     rows, counts = jumps
@@ -161,13 +161,13 @@ def test_cells_visited(write: Write) -> None:
 
 
 @pytest.mark.parametrize("stray", [(2, 2), (0, 5), (4, 4), (-30, 50)])  # walls, and far outside
-def test_goals_in_walls_are_a_problem_beyond_one_in_a_hundred(stray: tuple[int, int], write: Write) -> None:
+def test_more_than_one_percent_of_goals_in_walls_is_a_problem(stray: tuple[int, int], write: Write) -> None:
     assert examine(write(MINI, centres([(1, 1)] * 99 + [stray])), draw=False).problems == []
     report = examine(write(MINI, centres([(1, 1)] * 98 + [stray] * 2)), draw=False)
     assert report.problems == ["goals inside the maze: only 98.00% of the rows"]
 
 
-def test_soccer_is_about_the_ball(write: Write) -> None:
+def test_soccer_coverage_counts_the_ball(write: Write) -> None:
     qpos = np.zeros((100, 22))
     qpos[:, :2] = np.linspace(0, 16, 100)[:, None]  # the ant goes far, the ball is in two cells
     qpos[50:, 15:17] = (4, 8)
@@ -183,7 +183,7 @@ def cube_rows(*runs: tuple[int, tuple[float, float, float]]) -> np.ndarray:
     return np.concatenate([np.tile(place, (count, 1)) for count, place in runs])
 
 
-def test_squares_a_cube_was_in(write: Write) -> None:
+def test_squares_visited_by_a_cube(write: Write) -> None:
     qpos = np.zeros((100, 28))
     # Squares of 5 cm from (0.3, -0.3) on: three of them, one twice, and a place beside the table's middle.
     low, high = (0.31, -0.29, 0.02), (0.54, 0.29, 0.02)
@@ -243,12 +243,12 @@ def test_buttons(write: Write) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["", "-val", "-000", "-012-val"])
-def test_the_task_is_found_by_the_name(suffix: str) -> None:
+def test_task_is_inferred_from_the_file_name(suffix: str) -> None:
     assert task_of(Path(f"/data/{TELEPORT}-v0{suffix}.npz")) is ogbench_task(TELEPORT)
     assert task_of(Path(f"my-{TELEPORT}-v0{suffix}.npz")) is None
 
 
-def test_other_numbers_are_told_but_are_no_problem(mini_file: Path, write_file: Write) -> None:
+def test_other_sizes_are_reported_without_a_problem(mini_file: Path, write_file: Write) -> None:
     report = check_file(mini_file)
     differing = {fact.what: fact[1:3] for fact in report.facts if not fact.agrees}
     assert differing == {"episodes": ("12", "300")}
@@ -262,7 +262,7 @@ def test_other_numbers_are_told_but_are_no_problem(mini_file: Path, write_file: 
     assert uneven.problems == []
 
 
-def test_a_validation_file_has_a_tenth(mini_file: Path, write: Write) -> None:
+def test_validation_file_is_expected_to_have_a_tenth(mini_file: Path, write: Write) -> None:
     beside = mini_file.with_stem(f"{mini_file.stem}-val")
     assert told(check_file(beside), "episodes") == ("1", "30")
     assert told(check_file(mini_file, validation=True), "episodes") == ("12", "30")
@@ -279,7 +279,7 @@ def mini_copy(mini_file: Path, tmp_path: Path) -> Path:
     return Path(shutil.copy(mini_file, tmp_path))
 
 
-def test_check_tells_and_draws(mini_copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_prints_a_report_and_draws_a_picture(mini_copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "check", str(mini_copy)]) == 0
     lines = capsys.readouterr().out.splitlines()
     cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if line.startswith("│")]
@@ -293,13 +293,13 @@ def test_check_tells_and_draws(mini_copy: Path, capsys: pytest.CaptureFixture[st
     assert imread(drawn)[..., :3].std() > 0.05  # something is on it
 
 
-def test_no_picture_where_none_can_be_written(mini_copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unwritable_picture_is_reported(mini_copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mini_copy.with_suffix(".check.png").mkdir()
     assert main(["data", "check", str(mini_copy)]) == 0
     assert "could not be written" in capsys.readouterr().out
 
 
-def test_the_picture_goes_where_it_is_told(mini_copy: Path, tmp_path: Path) -> None:
+def test_picture_flag_sets_the_path(mini_copy: Path, tmp_path: Path) -> None:
     where = tmp_path / "pictures" / "mine.png"
     assert main(["data", "check", str(mini_copy), "--picture", str(where)]) == 0
     assert imread(where).ndim == 3
@@ -317,7 +317,7 @@ def test_problems_give_status_2(write: Write, tmp_path: Path, capsys: pytest.Cap
     assert len(list(tmp_path.glob("*.png"))) == 1
 
 
-def test_no_picture_of_manipulation_and_own_data(write: Write, write_file: Write, tmp_path: Path) -> None:
+def test_manipulation_and_own_data_have_no_picture(write: Write, write_file: Write, tmp_path: Path) -> None:
     qpos = np.zeros((100, 21))
     qpos[:, 14] = 0.4
     for path in (write("cube-single-play", qpos), write_file("mine.npz")):
@@ -327,7 +327,7 @@ def test_no_picture_of_manipulation_and_own_data(write: Write, write_file: Write
     assert not list(tmp_path.rglob("*.png"))
 
 
-def test_the_task_is_known_from_the_note_beside_a_file(tmp_path: Path) -> None:
+def test_task_is_read_from_the_origin_file(tmp_path: Path) -> None:
     path = collect(MINI, tmp_path / "mine.npz", episodes=1, workers=1, show=False)
     assert examine(path, draw=False).task is ogbench_task(MINI)
     assert examine(validation_path(path), draw=False).task is ogbench_task(MINI)
@@ -337,7 +337,7 @@ def table_in(output: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.split("│")[1:-1]] for line in output.splitlines() if line.startswith("│")]
 
 
-def test_a_folder_of_shards(mini_copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_on_a_folder_of_shards(mini_copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shards = [tmp_path / "shards" / f"{MINI}-v0-00{shard}.npz" for shard in range(3)]
     shards[0].parent.mkdir()
     for shard in shards:
@@ -358,9 +358,7 @@ def test_a_folder_of_shards(mini_copy: Path, tmp_path: Path, capsys: pytest.Capt
     assert not list(tmp_path.rglob("*.png"))
 
 
-def test_what_is_wrong_in_a_folder_of_shards(
-    write_file: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_problems_in_a_folder_of_shards(write_file: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in "abc":
         write_file(f"{name}.npz")
     write_file("b.npz", actions=np.full((9, 2), 3.0))

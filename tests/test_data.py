@@ -48,7 +48,7 @@ def test_rows_of_a_file(write_file: Write) -> None:
     assert np.abs(found["actions"]).max() == limit
 
 
-def test_transitions_are_ogbenchs_own(mini_file: Path) -> None:
+def test_transitions_match_ogbench(mini_file: Path) -> None:
     """OGBench's reader builds (s, a, s') by its own rule from the same file."""
     theirs = ogbench.load_dataset(mini_file, add_info=True)
     ours = arrays_of(load_dataset(mini_file, MINI))
@@ -90,7 +90,7 @@ def data_for(name: str) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_goals_are_ogbenchs_oracle_representations(name: str, write_file: Write) -> None:
+def test_goals_match_ogbenchs_oracle_representations(name: str, write_file: Write) -> None:
     arrays = data_for(name)
     found = arrays_of(load_dataset(write_file(**arrays), name))["goals"]
     _, cubes, buttons = FAMILIES[name]
@@ -101,7 +101,7 @@ def test_goals_are_ogbenchs_oracle_representations(name: str, write_file: Write)
     np.testing.assert_allclose(found, theirs["oracle_reps"], rtol=1e-6)
 
 
-def test_validation_file_beside(mini_file: Path, write_file: Write) -> None:
+def test_validation_file_is_loaded_from_the_same_folder(mini_file: Path, write_file: Write) -> None:
     data = load_dataset(mini_file, MINI)
     assert data.validation is not None
     beside = np.load(mini_file.with_name(f"{MINI}-v0-val.npz"))
@@ -148,7 +148,7 @@ def test_own_arrays() -> None:
         (np.array([0, 1, 2**63], np.uint64), "'identity' holds integers too large for int32"),
     ],
 )
-def test_identity_is_an_integer_for_each_row(identity: Any, said: str) -> None:
+def test_identity_must_be_one_integer_per_row(identity: Any, said: str) -> None:
     rows, terminals = np.zeros((3, 2)), np.array([0, 0, 1])
     with pytest.raises(DataError, match=rf"^the arrays are not a dataset: {said}\.$"):
         make_dataset(rows, rows, terminals, identity=identity)
@@ -181,7 +181,7 @@ def test_as_data_of_a_path(write_file: Write) -> None:
         as_data(path.with_name("nothing.npz"))
 
 
-def test_as_data_of_what_is_in_memory() -> None:
+def test_as_data_of_arrays_in_memory() -> None:
     rows, terminals = np.arange(6).reshape(3, 2), np.array([0, 0, 1])
     dataset = make_dataset(rows, rows / 10, terminals, rows[:, [1]])
     data = as_data(dataset)
@@ -211,7 +211,7 @@ def test_as_data_of_another_task() -> None:
 
 
 @pytest.mark.parametrize("data", [None, 3, [1, 2], {"observations": []}, (1, 2), np.zeros((3, 2))], ids=type)
-def test_as_data_of_anything_else(data: Any) -> None:
+def test_as_data_rejects_anything_else(data: Any) -> None:
     with pytest.raises(
         DataError, match=f"^data is of type {type(data).__name__}: give the path .*, a Dataset .* or Data"
     ):
@@ -221,7 +221,7 @@ def test_as_data_of_anything_else(data: Any) -> None:
 # --- reporting ---
 
 
-def test_report(write_file: Write) -> None:
+def test_report_of_a_valid_file(write_file: Write) -> None:
     path = write_file(f"{MINI}-v0.npz")
     report = check_file(path)
     assert report.task is ogbench_task(MINI)  # by the file's name
@@ -235,7 +235,7 @@ def test_report(write_file: Write) -> None:
     assert check_file(write_file(f"{MINI}-v0-val.npz")).task is ogbench_task(MINI)
 
 
-def test_report_lists_everything_that_is_wrong(write_file: Write) -> None:
+def test_report_lists_all_problems(write_file: Write) -> None:
     observations = np.full((9, 3), np.nan)
     report = check_file(write_file(observations=observations, actions=np.full((9, 2), 3.0)), ogbench_task(MINI))
     assert len(report.problems) == 3
@@ -273,7 +273,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("changes", "said"), BAD.values(), ids=BAD)
-def test_bad_arrays_are_refused_in_one_sentence(changes: dict[str, Any], said: str, write_file: Write) -> None:
+def test_bad_arrays_are_rejected_with_a_one_line_error(changes: dict[str, Any], said: str, write_file: Write) -> None:
     path = write_file(**changes)
     with pytest.raises(DataError, match=said) as caught:
         load_dataset(path, MINI)
@@ -282,7 +282,7 @@ def test_bad_arrays_are_refused_in_one_sentence(changes: dict[str, Any], said: s
 
 
 @pytest.mark.parametrize("changes", [changes for changes, _ in BAD.values()], ids=BAD)
-def test_the_check_command_names_a_problem(
+def test_check_command_reports_a_problem(
     changes: dict[str, Any], write_file: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["data", "check", str(write_file(**changes)), "--task", MINI]) == 2
@@ -302,7 +302,7 @@ def test_the_check_command_names_a_problem(
         ("antsoccer-arena-navigate", "qpos", (9, 15), "antsoccer-arena-navigate"),
     ],
 )
-def test_a_state_too_small_for_the_goal(
+def test_state_too_small_for_the_goal_is_rejected(
     name: str, key: str, shape: tuple[int, ...] | None, said: str, write_file: Write
 ) -> None:
     changed = data_for(name) | {key: None if shape is None else np.zeros(shape, int)}
@@ -339,7 +339,7 @@ BROKEN: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("damage", BROKEN.values(), ids=BROKEN)
-def test_broken_files_are_refused_in_one_sentence(damage: Callable[[Path], object], write_file: Write) -> None:
+def test_broken_files_are_rejected_with_a_one_line_error(damage: Callable[[Path], object], write_file: Write) -> None:
     path = write_file()
     damage(path)
     for read in (load_dataset, check_file):

@@ -31,7 +31,7 @@ def test_both_methods_get_the_same_fields_and_data(folder: Path) -> None:
         assert gtrl["algorithm"][field] == trl["algorithm"][field]
 
 
-def test_the_table_shows_every_seed(folder: Path) -> None:
+def test_table_shows_every_seed(folder: Path) -> None:
     rows = [row for method in demonstration.METHODS for row in Run.open(folder / method).evaluations()]
     assert len(rows) == 2 * 3 * 5
     table = demonstration.comparison(rows, episodes=1)
@@ -42,7 +42,7 @@ def test_the_table_shows_every_seed(folder: Path) -> None:
     assert columns[-1][1] == f"{100 * np.mean(mine):.0f}"
 
 
-def test_the_picture_shows_walls_and_values(folder: Path) -> None:
+def test_picture_shows_walls_and_values(folder: Path) -> None:
     picture = imread(folder / "demo.png")
     assert picture.shape[0] > 600
     assert picture.shape[1] > 900
@@ -50,7 +50,7 @@ def test_the_picture_shows_walls_and_values(folder: Path) -> None:
     assert len(np.unique((picture[..., :3] * 15).astype(int).reshape(-1, 3), axis=0)) > 40
 
 
-def test_the_exact_values_prefer_the_sure_way(folder: Path) -> None:
+def test_exact_values_prefer_the_certain_path(folder: Path) -> None:
     """By hand, for goal 2, in steps of 0.2 along an axis (diagonal moves count one, so corners save some).
 
     The sure way from the start is 7 cells of 20 steps, less at two corners; the teleporter reaches the goal in a

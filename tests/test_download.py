@@ -239,7 +239,7 @@ def part_in(folder: Path) -> bytes:
 # --- a download ---
 
 
-def test_a_download_and_its_origin(site: Site, tmp_path: Path) -> None:
+def test_download_records_its_origin(site: Site, tmp_path: Path) -> None:
     folder = tmp_path / "new" / "folder"
     assert fetch(folder) == site.address
     assert_whole(folder)
@@ -281,7 +281,9 @@ GOING_ON: dict[str, tuple[list[Answer], list[int], bytes]] = {
 
 
 @pytest.mark.parametrize(("answers", "starts", "result"), GOING_ON.values(), ids=GOING_ON)
-def test_going_on(answers: list[Answer], starts: list[int], result: bytes, site: Site, tmp_path: Path) -> None:
+def test_interrupted_download_resumes(
+    answers: list[Answer], starts: list[int], result: bytes, site: Site, tmp_path: Path
+) -> None:
     site.train = iter(answers)
     fetch(tmp_path)
     assert_whole(tmp_path, result)
@@ -297,7 +299,9 @@ def test_going_on(answers: list[Answer], starts: list[int], result: bytes, site:
         ({"ETag": 'W/"v1"'}, None),  # a weak tag does not vouch for bytes (RFC 9110, 13.1.5)
     ],
 )
-def test_the_rest_of_the_same_version(tag: dict[str, str], condition: str | None, site: Site, tmp_path: Path) -> None:
+def test_resume_requests_the_rest_of_the_same_version(
+    tag: dict[str, str], condition: str | None, site: Site, tmp_path: Path
+) -> None:
     site.train = iter([dropped(20_000, tag=tag), dropped(HALF, tag=tag), partial(Answering.give, tag=tag)])
     fetch(tmp_path)
     assert_whole(tmp_path)
@@ -305,7 +309,7 @@ def test_the_rest_of_the_same_version(tag: dict[str, str], condition: str | None
     assert site.asked("If-Range") == [None, condition, condition]
 
 
-def test_a_mixture_of_two_versions_is_thrown_away(site: Site, tmp_path: Path) -> None:
+def test_mixture_of_two_versions_is_discarded(site: Site, tmp_path: Path) -> None:
     site.train = iter([dropped(HALF, tag={}), changing_to(NEW)])
     fail(tmp_path, f"sent a wrong or broken {NAME}, which was thrown away: it is not a readable npz file")
     assert_to_go_on_with(tmp_path, VALIDATION)
@@ -313,7 +317,7 @@ def test_a_mixture_of_two_versions_is_thrown_away(site: Site, tmp_path: Path) ->
     assert_whole(tmp_path, NEW)
 
 
-def test_giving_up_keeps_what_came(site: Site, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_giving_up_keeps_the_partial_file(site: Site, tmp_path: Path, monkeypatch: Patch) -> None:
     pauses: list[float] = []
     monkeypatch.setattr(module, "time", SimpleNamespace(sleep=pauses.append))
     monkeypatch.setattr(module, "FIRST_RETRY_SECONDS", 3)
@@ -352,7 +356,7 @@ def download_alone(address: str, folder: Path) -> None:
     fetch(folder)
 
 
-def test_a_killed_process_is_continued(site: Site, tmp_path: Path) -> None:
+def test_download_of_a_killed_process_resumes(site: Site, tmp_path: Path) -> None:
     site.train = iter([partial(Answering.stall, upto=2 * HALF)])
     process = multiprocessing.get_context("spawn").Process(target=download_alone, args=(site.address, tmp_path))
     process.start()
@@ -413,7 +417,9 @@ FAILURES: dict[str, tuple[Answer, str]] = {
 
 
 @pytest.mark.parametrize(("answer", "said"), FAILURES.values(), ids=FAILURES)
-def test_a_failure_leaves_nothing(answer: Answer, said: str, site: Site, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_failed_download_leaves_no_file(
+    answer: Answer, said: str, site: Site, tmp_path: Path, monkeypatch: Patch
+) -> None:
     monkeypatch.setattr(module, "TIMEOUT_SECONDS", 0.2 if answer is Answering.stall else 20)
     site.usual = answer
     fail(tmp_path, f"^{site.host} .*{said}")
@@ -433,7 +439,9 @@ def test_a_failure_leaves_nothing(answer: Answer, said: str, site: Site, tmp_pat
         (refusing(404), f"has no file {NAME}"),
     ],
 )
-def test_the_validation_file_waits_for_its_training_file(answer: Answer, said: str, site: Site, tmp_path: Path) -> None:
+def test_validation_file_is_kept_while_the_training_file_fails(
+    answer: Answer, said: str, site: Site, tmp_path: Path
+) -> None:
     site.train = iter([answer])
     fail(tmp_path, said)
     assert_to_go_on_with(tmp_path, VALIDATION)
@@ -442,7 +450,7 @@ def test_the_validation_file_waits_for_its_training_file(answer: Answer, said: s
     assert site.starts(VALIDATION) == [0]
 
 
-def test_a_transfer_that_stalls(site: Site, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_stalled_transfer_times_out(site: Site, tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(module, "TIMEOUT_SECONDS", 0.2)
     site.train = itertools.repeat(partial(Answering.stall, upto=HALF))
     fail(tmp_path, rf"broke off {NAME} after 0\.1 MB \(nothing came for 0\.2 s\)")
@@ -450,7 +458,7 @@ def test_a_transfer_that_stalls(site: Site, tmp_path: Path, monkeypatch: Patch) 
     assert site.starts() == [0, *[HALF] * (module.MAX_STALLED_ATTEMPTS - 1)]
 
 
-def test_another_piece_than_asked_for(site: Site, tmp_path: Path) -> None:
+def test_wrong_byte_range_restarts_the_download(site: Site, tmp_path: Path) -> None:
     """All of it again, without a range."""
     site.train = iter([dropped(HALF), lambda request, _: request.begin(206, Content_Range="bytes 0-9/10")])
     fetch(tmp_path)
@@ -466,7 +474,7 @@ def closed() -> str:
 
 
 @pytest.mark.usefixtures("site")
-def test_a_server_that_is_not_there(tmp_path: Path, monkeypatch: Patch) -> None:
+def test_unreachable_server_is_reported(tmp_path: Path, monkeypatch: Patch) -> None:
     def unknown(*_: Any, **__: Any) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
@@ -481,7 +489,7 @@ def test_a_server_that_is_not_there(tmp_path: Path, monkeypatch: Patch) -> None:
 # --- the mirror ---
 
 
-def test_the_mirror_comes_second(site: Site, mirror: Site, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_mirror_is_tried_second(site: Site, mirror: Site, tmp_path: Path, monkeypatch: Patch) -> None:
     assert fetch(tmp_path / "a", mirror=mirror.address) == site.address
     assert mirror.requests == []
     site.usual = refusing(503)
@@ -493,14 +501,16 @@ def test_the_mirror_comes_second(site: Site, mirror: Site, tmp_path: Path, monke
     assert_whole(tmp_path / "c")
 
 
-def test_the_flag_wins_over_the_variable(site: Site, mirror: Site, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_mirror_flag_overrides_the_environment_variable(
+    site: Site, mirror: Site, tmp_path: Path, monkeypatch: Patch
+) -> None:
     monkeypatch.setattr(ogbench.utils, "DATASET_URL", closed())
     monkeypatch.setenv("GTRL_MIRROR", site.address)
     assert fetch(tmp_path, mirror=mirror.address) == mirror.address
     assert site.requests == []
 
 
-def test_the_mirror_takes_over_in_the_middle(site: Site, mirror: Site, tmp_path: Path) -> None:
+def test_mirror_continues_a_partial_download(site: Site, mirror: Site, tmp_path: Path) -> None:
     """It may have another version: nothing of the first server's is kept."""
     mirror.files[NAME] = NEW
     site.train = itertools.repeat(dropped(HALF))
@@ -509,7 +519,7 @@ def test_the_mirror_takes_over_in_the_middle(site: Site, mirror: Site, tmp_path:
     assert mirror.starts() == [0]
 
 
-def test_what_came_is_kept_though_the_mirror_broke_off_too(site: Site, mirror: Site, tmp_path: Path) -> None:
+def test_partial_file_is_kept_if_the_mirror_fails_too(site: Site, mirror: Site, tmp_path: Path) -> None:
     site.train = itertools.repeat(dropped(HALF))
     mirror.train = itertools.repeat(dropped(20_000))
     fail(tmp_path, f"^{site.host} .* goes on from there; {mirror.host} .* goes on from there", mirror=mirror.address)
@@ -524,7 +534,7 @@ BAD_MIRRORS = ["ftp://host/data", "host/data", "/a/folder", "file:///a/folder", 
 
 
 @pytest.mark.parametrize("address", BAD_MIRRORS)
-def test_a_mirror_that_is_no_address(address: str, site: Site, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_invalid_mirror_address_is_rejected(address: str, site: Site, tmp_path: Path, monkeypatch: Patch) -> None:
     site.usual = refusing(503)
     with pytest.raises(ConfigError, match=r"^the mirror '.*' is not an address"):
         fetch(tmp_path, mirror=address)
@@ -545,14 +555,14 @@ def infos(caplog: Logged) -> Logged:
 
 
 @pytest.mark.usefixtures("site")
-def test_as_a_library_it_prints_nothing(tmp_path: Path, capsys: Printed) -> None:
+def test_library_download_prints_nothing(tmp_path: Path, capsys: Printed) -> None:
     get_dataset(TASK, tmp_path, show=False)
     get_dataset(TASK, tmp_path)
     assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("name", ["data", "[my] data"])
-def test_found_without_a_request(name: str, site: Site, tmp_path: Path, infos: Logged) -> None:
+def test_cached_file_needs_no_request(name: str, site: Site, tmp_path: Path, infos: Logged) -> None:
     folder = tmp_path / name
     fetch(folder)
     site.requests.clear()
@@ -574,7 +584,7 @@ def test_found_without_a_request(name: str, site: Site, tmp_path: Path, infos: L
         (npz(observation=29), "is in the cache but observations have 29 dimensions where .*; remove it and try again"),
     ],
 )
-def test_a_broken_file_in_the_cache(name: str, content: bytes, said: str, site: Site, tmp_path: Path) -> None:
+def test_broken_cached_file_is_reported(name: str, content: bytes, said: str, site: Site, tmp_path: Path) -> None:
     for file in GOOD:
         (tmp_path / file).write_bytes(content if file == name else GOOD[file])
     with pytest.raises(DataError, match=said) as caught:
@@ -585,7 +595,9 @@ def test_a_broken_file_in_the_cache(name: str, content: bytes, said: str, site: 
     assert site.requests == []
 
 
-def test_collected_where_it_cannot_be_downloaded(site: Site, jobs: list[Any], tmp_path: Path, infos: Logged) -> None:
+def test_dataset_is_collected_if_it_cannot_be_downloaded(
+    site: Site, jobs: list[Any], tmp_path: Path, infos: Logged
+) -> None:
     site.train = iter([refusing(404)])
     site.files[VALIDATION] = npz(1, SHORT.trajectory_length)
     path = get_dataset(SHORT, tmp_path)
@@ -601,7 +613,9 @@ def test_collected_where_it_cannot_be_downloaded(site: Site, jobs: list[Any], tm
 
 
 @pytest.mark.parametrize("with_mirror", [False, True])
-def test_neither_downloaded_nor_collected(with_mirror: bool, site: Site, mirror: Site, tmp_path: Path) -> None:
+def test_error_if_neither_download_nor_collection_works(
+    with_mirror: bool, site: Site, mirror: Site, tmp_path: Path
+) -> None:
     site.usual, mirror.usual = refusing(403), refusing(500)
     with pytest.raises(DownloadError, match=r"collect it with an expert that can walk \(--expert FILE\)") as caught:
         get_dataset(ANT, tmp_path, mirror=mirror.address if with_mirror else None)
@@ -613,7 +627,7 @@ def test_neither_downloaded_nor_collected(with_mirror: bool, site: Site, mirror:
     assert contents(tmp_path) == {}
 
 
-def test_the_expert_that_is_missing_is_named(site: Site, tmp_path: Path) -> None:
+def test_missing_expert_is_named(site: Site, tmp_path: Path) -> None:
     site.usual = refusing(403)
     walks = Experts(walk=tmp_path / "walk.npz")
     with pytest.raises(DownloadError, match=r"with an expert that can dribble \(--dribble-expert FILE\), see"):
@@ -629,7 +643,7 @@ def test_a_validation_file_alone_is_not_overwritten(site: Site, tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("jobs")
-def test_what_is_not_public_is_collected(site: Site, tmp_path: Path, infos: Logged) -> None:
+def test_unpublished_dataset_is_collected(site: Site, tmp_path: Path, infos: Logged) -> None:
     mini = small("pointmaze-mini-navigate", 2, 15)
     path = get_dataset(mini, tmp_path)
     assert "has no public dataset: collecting it here" in infos.text
@@ -637,7 +651,7 @@ def test_what_is_not_public_is_collected(site: Site, tmp_path: Path, infos: Logg
     assert site.requests == []
 
 
-def test_an_interrupted_collection_is_continued(
+def test_interrupted_collection_resumes(
     site: Site, jobs: list[Any], tmp_path: Path, infos: Logged, monkeypatch: Patch
 ) -> None:
     def stop(*_: Any) -> None:
@@ -660,7 +674,7 @@ def test_an_interrupted_collection_is_continued(
 # --- the command line ---
 
 
-def test_the_command(site: Site, jobs: list[Any], tmp_path: Path, capsys: Printed, monkeypatch: Patch) -> None:
+def test_get_command(site: Site, jobs: list[Any], tmp_path: Path, capsys: Printed, monkeypatch: Patch) -> None:
     monkeypatch.setitem(tasks.REGISTERED.entries, TASK.name, TASK)
     assert cli.main(["data", "get", TASK.name, "--folder", str(tmp_path)]) == 0
     assert capsys.readouterr().out == f"downloaded {tmp_path / NAME} from {site.address}\n"
@@ -668,7 +682,7 @@ def test_the_command(site: Site, jobs: list[Any], tmp_path: Path, capsys: Printe
     assert jobs == []
 
 
-def test_the_command_fails_in_one_sentence(site: Site, mirror: Site, tmp_path: Path, capsys: Printed) -> None:
+def test_get_command_fails_with_a_one_line_error(site: Site, mirror: Site, tmp_path: Path, capsys: Printed) -> None:
     site.usual = mirror.usual = refusing(404)
     command = ["data", "get", ANT.name, "--folder", str(tmp_path), "--mirror", mirror.address]
     assert cli.main(command) == 2

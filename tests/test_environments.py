@@ -117,7 +117,7 @@ def test_task_ids(tmp_path: Path) -> None:
     ]
 
 
-def test_the_step_budget_ends_what_does_not_succeed(tmp_path: Path) -> None:
+def test_step_budget_ends_an_unsuccessful_episode(tmp_path: Path) -> None:
     assert outcomes(Task("line", Line, goals=1, episode_length=2), policy(tmp_path / "p.npz")) == [
         ("task1", False, 2, 3.0)
     ]
@@ -134,12 +134,12 @@ def test_a_goal_env_draws_its_goals_from_the_seed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [GivenLine, SilentLine])
-def test_goals_of_ones_own(kind: type[Line], tmp_path: Path) -> None:
+def test_user_defined_goals(kind: type[Line], tmp_path: Path) -> None:
     task = Task("line", kind, goals=[[2.0], [-4.5]], episode_length=20)
     assert outcomes(task, policy(tmp_path / "p.npz")) == [("goal1", True, 2, 2.0), ("goal2", True, 5, -4.5)]
 
 
-def test_what_success_is_can_be_said(tmp_path: Path) -> None:
+def test_user_defined_success(tmp_path: Path) -> None:
     class Reports(Line):
         def report(self, arrived: bool) -> dict[str, Any]:
             return {"success": not arrived, "left": abs(self.x - self.goal)}
@@ -202,7 +202,7 @@ class Breaks(Line):
         (Task("t", Breaks, goals=1), "task1, episode 0: the environment raised ZeroDivisionError: no such number as 1"),
     ],
 )  # fmt: skip
-def test_environments_that_keep_neither_convention(task: Task, said: str, tmp_path: Path) -> None:
+def test_environments_of_neither_convention_are_rejected(task: Task, said: str, tmp_path: Path) -> None:
     with pytest.raises(EpisodeError, match=rf"^t, {said}"):
         outcomes(task, policy(tmp_path / "p.npz"))
 
@@ -222,7 +222,7 @@ def failing() -> gymnasium.Env:
         (dict, r"the environment of t is a dict, not a gymnasium\.Env"),
     ],
 )
-def test_environments_that_cannot_be_made(environment: Any, said: str) -> None:
+def test_environments_that_cannot_be_made_are_reported(environment: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         make_environment(Task("t", environment))
 
@@ -251,7 +251,7 @@ def test_environments_that_cannot_be_made(environment: Any, said: str) -> None:
         ({"defaults": [0.9]}, "defaults must be a dictionary"),
     ],
 )
-def test_tasks_that_cannot_be(fields: dict[str, Any], said: str) -> None:
+def test_invalid_tasks_are_rejected(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         Task(**{"name": "t", **fields})  # pyright: ignore[reportArgumentType]
 
@@ -271,20 +271,20 @@ LINE = Task("line", "test_environments:GivenLine", goals=[[2.0], [30.0]], episod
 
 
 @pytest.mark.parametrize("task", [LINE, "test_environments:LINE"])
-def test_a_task_takes_the_place_of_the_policys(task: Task | str, tmp_path: Path) -> None:
+def test_given_task_overrides_the_policys(task: Task | str, tmp_path: Path) -> None:
     path = policy(tmp_path / "p.npz", task="pointmaze-mini-navigate")
     rows = evaluate(path, task=task, episodes=3, base_seed=5, workers=2, show=False)
     who = {"algorithm": "mine", "task": "line", "seed": 4, "step": 7, "episodes": 3, "base_seed": 5}
     assert rows == [who | {"goal": "goal1", "successes": 3}, who | {"goal": "goal2", "successes": 0}]
 
 
-def test_a_task_made_on_the_spot_reaches_the_workers(tmp_path: Path) -> None:
+def test_locally_defined_task_reaches_the_workers(tmp_path: Path) -> None:
     task = Task("lambda", lambda: GivenLine(), goals=[[1.0]], success=lambda info: info["is_success"], episode_length=9)
     rows = evaluate(policy(tmp_path / "p.npz"), task=task, episodes=2, workers=1, show=False)
     assert [(row["goal"], row["successes"]) for row in rows] == [("goal1", 2)]
 
 
-def test_a_policy_for_an_unknown_task(tmp_path: Path) -> None:
+def test_policy_for_an_unknown_task_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"trained for the task 'elsewhere', which is unknown here: name it with --task"):
         evaluate(policy(tmp_path / "p.npz", task="elsewhere"), episodes=1)
 
@@ -300,7 +300,7 @@ THEIRS = gtrl.Task("their-line", "their_plugin:make", goals=[[2.0]], episode_len
 """
 
 
-def test_a_runs_plugins_bring_its_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plugins_of_a_run_define_its_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "their_plugin.py").write_text(PLUGIN)
     monkeypatch.syspath_prepend(tmp_path)
     run = Run(tmp_path / "run")
@@ -403,7 +403,7 @@ def test_collecting_and_evaluating_need_no_opengl(backend: str, tmp_path: Path) 
     assert done.stdout == "5\n"
 
 
-def test_a_backend_that_works_is_left_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_working_opengl_backend_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str | None] = []
 
     def factory() -> gymnasium.Env:

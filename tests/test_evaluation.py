@@ -106,7 +106,7 @@ def test_numpy_policy_is_the_jax_actor(tmp_path: Path) -> None:
     assert 0 < (np.abs(expected) == 1).mean() < 1
 
 
-def test_a_runs_policy_is_the_actor_of_its_checkpoint(gtrl_run: Run) -> None:
+def test_policy_of_a_run_is_the_actor_of_its_checkpoint(gtrl_run: Run) -> None:
     for step in (10, 20):
         algorithm, nets = load_state(gtrl_run, step)
         for index, seed in enumerate(gtrl_run.seeds):
@@ -134,7 +134,7 @@ def test_bits_of_a_row_do_not_depend_on_its_neighbours(
     np.testing.assert_array_equal(policy(*(array[shuffled] for array in arrays)), together[shuffled])
 
 
-def test_shapes_a_policy_takes() -> None:
+def test_accepted_input_shapes_of_a_policy() -> None:
     policy = random_policy((3, 2, 4), (8,))
     observations, goals = queries(policy, 6)
     together = policy(observations, goals)
@@ -173,7 +173,7 @@ def test_policy_file(dtype: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(loaded(*rows), full, atol=0 if dtype == "float32" else 2e-2)
 
 
-def test_policy_files_that_cannot_be_used(tmp_path: Path) -> None:
+def test_invalid_policy_files_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "policy.npz"
     with pytest.raises(RunError, match=r"there is no file .*policy\.npz\.$"):
         load_policy(path)
@@ -196,14 +196,14 @@ def test_policy_files_that_cannot_be_used(tmp_path: Path) -> None:
             load_policy(path)
 
 
-def test_a_flow_that_does_not_say_its_steps_is_refused(tmp_path: Path) -> None:
+def test_flow_without_its_number_of_steps_is_rejected(tmp_path: Path) -> None:
     network = mlp_file.MLP(flow_layers((2, 2, 2), (4,)))
     save_policy(tmp_path / "policy.npz", network, {"kind": "flow", **dict.fromkeys(SIZES, 2)})
     with pytest.raises(RunError, match=r"does not say in how many steps to follow it \(flow_steps\)\.$"):
         load_policy(tmp_path / "policy.npz")
 
 
-def test_a_squashed_policy_of_standardised_inputs_without_layer_norm(tmp_path: Path) -> None:
+def test_squashed_policy_of_standardised_inputs_without_layer_norm(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     first, second = (mlp.Layer(rng.normal(size=shape), rng.normal(size=shape[1])) for shape in ((4, 6), (6, 2)))
     mean, deviation = rng.normal(size=4), rng.uniform(0.5, 2, 4)
@@ -270,7 +270,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     sys.modules.pop("table_plugin", None)
 
 
-def test_a_policy_of_a_users_own_kind(plugin: str, tmp_path: Path) -> None:
+def test_user_defined_policy_kind(plugin: str, tmp_path: Path) -> None:
     path = tmp_path / "table.npz"
     save_policy(path, TableActor(), {**SIZES, "task": None})
     with pytest.raises(RunError, match=r"holds a policy of kind 'table'; known are gaussian, flow, and more"):
@@ -297,7 +297,7 @@ def test_a_policy_of_a_users_own_kind(plugin: str, tmp_path: Path) -> None:
         load_policy(path)(np.zeros(2), np.zeros(2))
 
 
-def test_a_file_cannot_have_a_module_imported(plugin: str, tmp_path: Path) -> None:
+def test_policy_file_cannot_import_a_module(plugin: str, tmp_path: Path) -> None:
     save_policy(tmp_path / "table.npz", TableActor(), {**SIZES, "kind": f"{plugin}:Table"})
     with pytest.raises(RunError, match="holds a policy of kind 'table_plugin:Table'; known are gaussian, flow"):
         load_policy(tmp_path / "table.npz")
@@ -320,7 +320,7 @@ def test_actors_export_themselves() -> None:
 # --- policies that act at random ---
 
 
-def test_numpy_flow_is_the_jax_flow(tmp_path: Path) -> None:
+def test_numpy_flow_matches_the_jax_flow(tmp_path: Path) -> None:
     spec, steps = Spec(observation_dim=5, action_dim=3, goal_dim=2), 7
     actor = FlowActor(tuple(jax.tree.map(jax.numpy.asarray, flow_layers((5, 2, 3), (32, 16)))), steps)
     save_policy(tmp_path / "policy.npz", actor, spec._asdict())
@@ -377,7 +377,7 @@ def test_saved_flows_are_the_networks_of_each_seed(tmp_path: Path) -> None:
     assert np.abs(found[0] - found[1]).max() > 1e-2
 
 
-def test_noise_of_a_policys_own() -> None:
+def test_policy_draws_its_own_noise() -> None:
     first, again, other = (random_policy((3, 2, 4), (8,), flow_steps=5, seed=seed) for seed in (1, 1, 2))
     observations, goals, _ = queries(first, 6)
     calls = [first(observations, goals) for _ in range(2)]
@@ -391,7 +391,7 @@ def test_noise_of_a_policys_own() -> None:
     assert not np.array_equal(once, twice)
 
 
-def test_a_files_seed_starts_the_noise(tmp_path: Path) -> None:
+def test_seed_of_the_file_seeds_the_noise(tmp_path: Path) -> None:
     path, one = tmp_path / "flow.npz", (np.zeros(2), np.zeros(2))
     save_policy(path, linear_flow(1).network, linear_flow(1).header)
     np.testing.assert_array_equal(load_policy(path)(*one), load_policy(path, seed=0)(*one))
@@ -432,7 +432,7 @@ def test_shapes_of_noise() -> None:
             policy(observations, goals, wrong)
 
 
-def test_a_gaussian_policy_takes_no_notice_of_noise() -> None:
+def test_gaussian_policy_ignores_noise() -> None:
     policy = random_policy((3, 2, 4), (8,))
     assert policy.noise_dim == 0
     observations, goals = queries(policy, 6)
@@ -515,7 +515,7 @@ def test_random_actions_within_a_reset_follow_the_seed() -> None:
     assert not np.array_equal(first, other)
 
 
-def test_an_environment_that_fails_gives_the_generator_back() -> None:
+def test_failing_environment_restores_the_generator() -> None:
     env = IsolatedEnv(make_environment(ogbench_task(MINI)))
     env.reset(np.random.SeedSequence(0), {"task_id": 1})
     np.random.seed(5)
@@ -566,7 +566,7 @@ def test_outcomes_do_not_depend_on_the_workers(tmp_path: Path, monkeypatch: pyte
         assert not np.array_equal(alone[0, goal, 0].goal, alone[0, goal, 1].goal)
 
 
-def test_outcomes_of_a_policy_that_does_nothing(tmp_path: Path) -> None:
+def test_outcomes_of_an_idle_policy(tmp_path: Path) -> None:
     task = dataclasses.replace(ogbench_task(MINI), episode_length=25)
     still = load_policy(linear_policy(tmp_path / "still.npz", np.zeros((4, 2)), [0, 0]))
     episodes = tuple(Episode(goal, 0) for goal in range(1, 6))
@@ -580,7 +580,7 @@ def test_outcomes_of_a_policy_that_does_nothing(tmp_path: Path) -> None:
     assert not np.array_equal(others[0].goal, outcomes[0].goal)
 
 
-def test_outcomes_that_hang_on_luck_alone(tmp_path: Path) -> None:
+def test_outcomes_that_depend_on_luck_alone(tmp_path: Path) -> None:
     """Up where x < 28, down beyond: a policy whose success in the teleport maze is the teleporter's to decide.
 
     From the starts of goals 3 and 4 it walks into a teleporter. Of the exits, (6, 10) has the goal below it, (1, 7)
@@ -624,7 +624,7 @@ def watch(path: Path, episodes: Sequence[Episode], length: int = 25, seed: int =
     return np.stack(policy.calls, 1)
 
 
-def test_noise_of_an_episode_is_its_own(tmp_path: Path) -> None:
+def test_each_episode_has_its_own_noise(tmp_path: Path) -> None:
     path = noise_policy(tmp_path / "noise.npz", share=1)
     episodes = [Episode(goal, number) for number in range(2) for goal in range(1, 6)]
     together = watch(path, episodes)
@@ -640,7 +640,7 @@ def test_noise_of_an_episode_is_its_own(tmp_path: Path) -> None:
     assert not np.isin(other[..., 4:6], noise).any()
 
 
-def test_an_episode_that_follows_another_has_its_own_noise(tmp_path: Path) -> None:
+def test_consecutive_episodes_have_their_own_noise(tmp_path: Path) -> None:
     """Seventeen episodes: the last one gets the environment of the one that ends first."""
     path, task = (
         noise_policy(tmp_path / "noise.npz", share=1),
@@ -655,7 +655,7 @@ def test_an_episode_that_follows_another_has_its_own_noise(tmp_path: Path) -> No
     assert every[episodes[-1]] == alone[episodes[-1]]
 
 
-def test_noise_does_not_change_the_luck(tmp_path: Path) -> None:
+def test_policy_noise_does_not_change_the_environments_randomness(tmp_path: Path) -> None:
     """To the right, into the teleporter: a flow that noise cannot sway goes exactly where a Gaussian policy goes."""
     task = dataclasses.replace(ogbench_task(MINI), episode_length=60)
     gaussian = linear_policy(tmp_path / "gaussian.npz", np.zeros((4, 2)), [1, 0])
@@ -709,7 +709,7 @@ def test_eval_csv(evaluated: tuple[Run, list[dict[str, Any]]]) -> None:
     assert run.evaluations() == with_base_seed(rows)
 
 
-def test_a_run_without_its_checkpoints_can_be_evaluated(gtrl_run: Run, tmp_path: Path) -> None:
+def test_run_without_checkpoints_can_be_evaluated(gtrl_run: Run, tmp_path: Path) -> None:
     copy = shutil.copytree(gtrl_run.path, tmp_path / "copy", ignore=shutil.ignore_patterns("checkpoints", "values.npz"))
     assert len(evaluate(copy, episodes=1, workers=1, show=False)) == 2 * 5
     assert not (copy / "values.npz").exists()
@@ -726,7 +726,9 @@ def with_method(run: Run, folder: Path, name: str) -> Run:
     return copy
 
 
-def test_a_method_that_is_not_installed_here(gtrl_run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_run_of_an_unknown_method_can_be_evaluated(
+    gtrl_run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     run = with_method(gtrl_run, tmp_path / "run", "nobody-has-this")
     rows = evaluate(run, episodes=1, workers=1, show=False)
     assert len(rows) == len(run.evaluations()) == 2 * 5
@@ -734,9 +736,7 @@ def test_a_method_that_is_not_installed_here(gtrl_run: Run, tmp_path: Path, capl
     assert "eval.csv is complete, but values.npz is not written: unknown method 'nobody-has-this'" in caplog.text
 
 
-def test_a_method_of_ones_own_gets_its_value_maps(
-    gtrl_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_user_defined_method_gets_value_maps(gtrl_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = """
 from dataclasses import dataclass
 from typing import ClassVar
@@ -841,7 +841,7 @@ def test_evaluating_a_run_whose_policies_act_at_random(mini_file: Path, tmp_path
     assert not (run.path / "values.npz").exists()  # there is no value to draw
 
 
-def test_what_cannot_be_evaluated(gtrl_run: Run, tmp_path: Path) -> None:
+def test_invalid_evaluations_are_rejected(gtrl_run: Run, tmp_path: Path) -> None:
     for what in ({"episodes": 0}, {"workers": 0}):
         with pytest.raises(ConfigError, match="must be at least 1"):
             evaluate(gtrl_run, **what)  # pyright: ignore[reportArgumentType]
@@ -923,7 +923,7 @@ def test_values_through_a_teleporter() -> None:
     assert value_at(grid, back, 0.4, 0) == pytest.approx(GAMMA**2)
 
 
-def test_luck_is_taken_only_where_it_is_better() -> None:
+def test_teleporter_is_used_only_where_it_is_better() -> None:
     """A teleporter between start and goal: it leads back to the start or right to the goal."""
     corridor = ("#######", "#.....#", "#######")
     maze, grid = maze_of_text(*corridor, entrances=[[8.0, 0.0]], exits=[[0.0, 0.0], [16.0, 0.0]])
@@ -978,7 +978,7 @@ def test_comparison_names_runs_that_share_a_method(capsys: pytest.CaptureFixture
     ]
 
 
-def test_a_wrong_run_is_noticed_before_the_first_is_evaluated(
+def test_missing_run_is_reported_before_the_first_is_evaluated(
     gtrl_run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gtrl.evaluation.evaluate.evaluate", lambda *_, **__: pytest.fail("evaluated"))
@@ -986,6 +986,6 @@ def test_a_wrong_run_is_noticed_before_the_first_is_evaluated(
     assert "is not a run directory" in capsys.readouterr().err
 
 
-def test_nothing_to_evaluate(capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluate_without_arguments_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["evaluate"]) == 2
     assert "nothing to evaluate" in capsys.readouterr().err

@@ -163,12 +163,14 @@ def refusal(path: Path) -> str:
 
 
 @pytest.mark.parametrize(("changes", "said"), BAD.values(), ids=BAD)
-def test_malformed_experts_are_refused_in_one_sentence(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_malformed_experts_are_rejected_with_a_one_line_error(
+    changes: dict[str, Any], said: str, tmp_path: Path
+) -> None:
     message = refusal(save(tmp_path / "expert.npz", random_expert(ANT) | changes))
     assert re.search(said, message), message
 
 
-def test_what_is_no_file_of_arrays_is_refused(tmp_path: Path) -> None:
+def test_expert_that_is_not_an_npz_file_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "text.npz").write_text("weight0 = 3")
     (tmp_path / "folder.npz").mkdir()
     assert refusal(tmp_path / "none.npz").startswith("there is no file")
@@ -230,7 +232,7 @@ def check_noise(noise: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("name", MAZES)
-def test_the_expert_is_told_the_way_and_its_action_gets_noise(name: str, tmp_path: Path) -> None:
+def test_expert_gets_the_direction_and_its_action_gets_noise(name: str, tmp_path: Path) -> None:
     arrays = random_expert(MAZES[name], scale=0.1)  # far from 1, so that nothing is cut off
     walker = MazeCollector(shortened(name, 301), Experts(save(tmp_path / "expert.npz", arrays)))
     calls = watch(walker)
@@ -250,7 +252,7 @@ def test_the_expert_is_told_the_way_and_its_action_gets_noise(name: str, tmp_pat
     check_noise(episode["actions"] - answers)
 
 
-def test_actions_are_cut_off_at_one(tmp_path: Path) -> None:
+def test_actions_are_clipped_at_one(tmp_path: Path) -> None:
     certain = random_expert(ANT, bias1=np.full(8, 9.0))
     walker = MazeCollector(shortened("antmaze-large-stitch", 101), Experts(save(tmp_path / "expert.npz", certain)))
     actions = walker.episode(seed_of(0))["actions"]
@@ -316,7 +318,7 @@ def test_navigate_walks_to_the_ball_and_dribbles_when_near(start: float, apart: 
     check_noise(episode["actions"])
 
 
-def test_the_dribbler_is_told_of_a_goal_at_most_ten_away(lazy: Experts) -> None:
+def test_dribbler_gets_a_goal_at_most_ten_away(lazy: Experts) -> None:
     collector, calls = soccer(SOCCER[0], 2, lazy)
     placed(collector, (0, 0), (1, 0))
     episodes = [collector.episode(seed_of(seed)) for seed in range(12)]
@@ -371,7 +373,7 @@ class Sent(SoccerCollector):
         return super().walk(observation, target)
 
 
-def test_walks_somewhere_else_after_150_steps_on_the_spot(lazy: Experts) -> None:
+def test_stuck_agent_gets_another_goal_after_150_steps(lazy: Experts) -> None:
     collector = Sent(shortened(SOCCER[0], 330), lazy)
     placed(collector, (0, 0), (8, 8))
     episode = collector.episode(seed_of(1))
@@ -421,7 +423,7 @@ def busy(tmp_path_factory: pytest.TempPathFactory) -> Experts:
 
 
 @pytest.mark.parametrize("name", ["antmaze-teleport-navigate", *SOCCER])
-def test_the_seed_alone_decides(name: str, busy: Experts) -> None:
+def test_episode_depends_on_the_seed_alone(name: str, busy: Experts) -> None:
     make = SoccerCollector if name in SOCCER else MazeCollector
     first, second = (make(shortened(name, 40), busy) for _ in range(2))
     np.random.seed(3)
@@ -433,7 +435,9 @@ def test_the_seed_alone_decides(name: str, busy: Experts) -> None:
     assert np.random.random() == np.random.RandomState(3).random()
 
 
-def test_same_bytes_in_other_processes(busy: Experts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_processes_collect_the_same_bytes(
+    busy: Experts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def both(workers: int) -> list[bytes]:
         path = collect(task, tmp_path / f"{workers}.npz", episodes=3, workers=workers, experts=busy, show=False)
         return [path.read_bytes(), path.with_name(f"{workers}-val.npz").read_bytes()]
@@ -445,7 +449,7 @@ def test_same_bytes_in_other_processes(busy: Experts, tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("role", ["walk", "dribble"])
-def test_going_on_needs_the_same_experts(
+def test_resuming_needs_the_same_experts(
     role: str, busy: Experts, lazy: Experts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stopped(function: Callable[[Any], int], jobs: list[Any], _: int | None) -> Iterator[tuple[int, int]]:

@@ -83,7 +83,7 @@ def test_the_largest_discount_is_that_of_float32() -> None:
     assert make("gtrl", gamma=BELOW_1).gamma == BELOW_1
 
 
-def test_a_single_width_is_refused_with_the_right_form() -> None:
+def test_single_width_is_rejected_with_the_right_form() -> None:
     with pytest.raises(ConfigError, match=r"^hidden is 64 and must be the widths .* layers, such as \(64, 64\)\.$"):
         make("gtrl", hidden=64)
 
@@ -99,7 +99,7 @@ def test_a_single_width_is_refused_with_the_right_form() -> None:
         (PROBABILITIES, np.array([0, 0.5, 0.5]), (0, 0.5, 0.5)),
     ],
 )
-def test_fields_become_plain(rule: Rule, given: Any, plain: Any) -> None:
+def test_fields_become_plain_python_values(rule: Rule, given: Any, plain: Any) -> None:
     """Hashable, of Python's own types, and so the same after a round through JSON."""
     config = config_with(rule, given)
     assert config.size_ == plain
@@ -109,12 +109,12 @@ def test_fields_become_plain(rule: Rule, given: Any, plain: Any) -> None:
     assert config_with(rule, written["size_"]).size_ == plain
 
 
-def test_numpys_booleans_are_no_numbers() -> None:
+def test_numpy_booleans_are_not_numbers() -> None:
     with pytest.raises(ConfigError, match="size is True and must be a positive number"):
         config_with(POSITIVE, np.bool_(True))
 
 
-def test_fields_without_a_rule_take_anything() -> None:
+def test_fields_without_a_rule_accept_anything() -> None:
     @dataclasses.dataclass(frozen=True)
     class Config:
         names: Any = ()

@@ -341,7 +341,7 @@ def test_one_step_ahead_is_the_next_row(identity):
     np.testing.assert_array_equal(b.arrival[b.arrives], np.where(b.goal_is_state, 0, 1)[b.arrives])
 
 
-def test_the_rest_of_a_batch_does_not_depend_on_how_far_it_looks():
+def test_rest_of_a_batch_does_not_depend_on_the_lookahead():
     data = numbered(identity=STATES)
     one, *others = (draw(12, data, ROWS, lookahead=n) for n in (1, 3, 50))
     for other in others:
@@ -350,7 +350,7 @@ def test_the_rest_of_a_batch_does_not_depend_on_how_far_it_looks():
             assert same == (name not in AHEAD), name
 
 
-def test_a_method_gets_the_batch_it_asks_for():
+def test_method_gets_a_batch_with_its_own_settings():
     """Each setting is away from its default, so that none can be forgotten."""
     key, data = jax.random.key(13), numbered()
     method = make(
@@ -374,7 +374,7 @@ def assert_same(first: Batch, second: Batch) -> None:
     jax.tree.map(np.testing.assert_array_equal, first, second)
 
 
-def test_pure():
+def test_sampling_is_pure():
     sample = partial(sample_batch, size=ROWS, gamma=0.9, value_goals=MIXED, actor_goals=MIXED, lookahead=3)
     data = numbered()
     keys = jax.random.split(jax.random.key(8), 2)

@@ -72,7 +72,7 @@ def test_same_loss_and_gradient(lambda_, fields, monkeypatch):
 
 
 @pytest.mark.usefixtures("optimized")
-def test_same_compiled():
+def test_same_loss_and_gradient_compiled():
     """As trained: jitted, all queries in one product. XLA blocks 4 x ROWS and 3 x ROWS rows differently: rounding."""
     gtrl, trl = pair(lambda_=0.7)
     compiled = jax.jit(loss_and_gradient, static_argnums=0)

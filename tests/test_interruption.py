@@ -103,7 +103,7 @@ def kill_all(process: Process) -> None:
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 6))])
 @pytest.mark.parametrize("interrupt", [ctrl_c, kill, kill_all])
-def test_interrupted_again_and_again(
+def test_collection_interrupted_repeatedly_resumes(
     interrupt: Callable[[Any], None], seed: int, start: Start, folder: Path, whole: dict[str, bytes]
 ) -> None:
     moments = random.Random(seed)
@@ -135,7 +135,7 @@ def test_interrupted_again_and_again(
     assert len(list(folder.iterdir())) == 3
 
 
-def test_a_second_process_is_refused(start: Start, folder: Path, whole: dict[str, bytes]) -> None:
+def test_second_process_is_rejected(start: Start, folder: Path, whole: dict[str, bytes]) -> None:
     first = start()
     wait_for(1, first, folder)
     assert start().wait(timeout=60) == 2
@@ -145,7 +145,7 @@ def test_a_second_process_is_refused(start: Start, folder: Path, whole: dict[str
     assert contents(folder) == whole
 
 
-def test_workers_end_soon_after_the_process_they_work_for(start: Start, folder: Path) -> None:
+def test_workers_end_soon_after_the_main_process(start: Start, folder: Path) -> None:
     def running(session: int) -> list[str]:
         """State, parent, group, session, ... of its processes, as /proc has them."""
         found = []
@@ -227,7 +227,7 @@ CRASHES = [
 
 
 @pytest.mark.parametrize(("module", "name", "call"), CRASHES)
-def test_an_exception_while_joining(
+def test_exception_while_joining(
     module: Any, name: str, call: int, begun: Path, mini_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
@@ -302,7 +302,7 @@ def test_killed_at_any_change_to_the_file_system(doing: str, died: dict[str, lis
 # --- what was begun before ---
 
 
-def test_what_another_process_left_half_written_does_not_matter(begun: Path, mini_file: Path) -> None:
+def test_partial_files_of_another_process_do_not_matter(begun: Path, mini_file: Path) -> None:
     part = begun / "a.collecting" / "train-00000004-00000008.npz"
     for name in (part.name, "a.npz"):
         part.with_name(f"{name}.99999.partial").write_bytes(part.read_bytes()[:1000])
@@ -311,14 +311,14 @@ def test_what_another_process_left_half_written_does_not_matter(begun: Path, min
     assert_only_the_files(begun)
 
 
-def test_a_part_torn_by_a_power_cut_is_collected_again(begun: Path, mini_file: Path) -> None:
+def test_truncated_part_is_collected_again(begun: Path, mini_file: Path) -> None:
     part = begun / "a.collecting" / "train-00000004-00000008.npz"
     part.write_bytes(part.read_bytes()[:1000])
     assert_goes_on(begun, mini_file)
     assert_only_the_files(begun)
 
 
-def test_other_versions_do_not_go_on_with_it(begun: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_versions_do_not_resume_a_collection(begun: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan, "__version__", "99")
     with pytest.raises(DataError, match="interrupted collection with versions"):
         collect(MINI, begun / "a.npz", **GO_ON)
@@ -333,7 +333,7 @@ def test_other_versions_do_not_go_on_with_it(begun: Path, monkeypatch: pytest.Mo
         ("pointmaze-medium-stitch", "a.npz", {}, f'task "{MINI}"'),  # episodes of the same length
     ],
 )
-def test_other_options_do_not_go_on_with_it(
+def test_other_options_do_not_resume_a_collection(
     task: str, out: str, options: dict[str, Any], said: str, begun: Path, mini_file: Path
 ) -> None:
     before = contents(begun)
@@ -343,7 +343,7 @@ def test_other_options_do_not_go_on_with_it(
     assert_goes_on(begun, mini_file)
 
 
-def test_once_it_is_removed_other_options_will_do(begun: Path, mini_file: Path) -> None:
+def test_other_options_work_after_removing_the_collection(begun: Path, mini_file: Path) -> None:
     shutil.rmtree(begun / "a.collecting")
     path = collect(MINI, begun / "a.npz", **{**GO_ON, "seed": 1, "episodes": 1})
     assert path.read_bytes() != mini_file.read_bytes()
@@ -351,7 +351,7 @@ def test_once_it_is_removed_other_options_will_do(begun: Path, mini_file: Path) 
     assert_only_the_files(begun)
 
 
-def test_a_file_that_came_from_elsewhere_meanwhile_is_not_called_collected(begun: Path) -> None:
+def test_file_from_elsewhere_is_not_taken_for_the_collection(begun: Path) -> None:
     (begun / "a.npz").write_bytes(b"downloaded")
     with pytest.raises(DataError, match="exists already"):
         collect(MINI, begun / "a.npz", **GO_ON)
@@ -370,7 +370,7 @@ def die() -> None:
 
 
 @pytest.mark.parametrize(("fail", "said"), [(stumble, "stumbled"), (die, "SIGKILL")])
-def test_a_worker_that_fails_is_heard_of_and_leaves_the_finished_parts(
+def test_worker_failure_is_reported_and_finished_parts_remain(
     fail: Callable[[], None], said: str, mini_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(function: Callable[[Any], int], jobs: Any, workers: int) -> Iterator[tuple[int, int]]:

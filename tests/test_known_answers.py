@@ -427,7 +427,7 @@ PROCESSES |= {"small": (SMALL, 6), "ring of four": ([[(s % 4, 0) for s in range(
 
 
 @pytest.mark.parametrize("method", [TRL(**FIELDS, distill=False), GTRL(**FIELDS, distill=False)], ids=lambda m: m.name)
-def test_trl_and_gtrl_on_a_certain_way(method):
+def test_trl_and_gtrl_in_a_deterministic_corridor(method):
     """On a corridor of seven states every composition and every step agree: gamma^d. (Luck: learned fixed points.)"""
     chain = [[(s, 0) for s in range(7)]]
     ahead = [(i, j, k) for i in range(6) for j in range(i + 1, 7) for k in range(i, j)]
@@ -443,7 +443,7 @@ def test_trl_and_gtrl_on_a_certain_way(method):
 
 
 @pytest.mark.parametrize("process", ["small", "ring of four"])
-def test_tdp_learns_the_value_of_the_shortest_way(process):
+def test_tdp_learns_the_value_of_the_shortest_path(process):
     """With every transition a candidate: V_DC = gamma^d of Proposition 1, luck or no luck, whatever the action.
 
     (The state itself is a sub-goal too, with value 1, and its best action then counts for every action.) Plain gradient
@@ -463,7 +463,7 @@ def test_tdp_learns_the_value_of_the_shortest_way(process):
         assert found[0, 0, 2] == pytest.approx(GAMMA**2, abs=12 * RESIDUAL)  # V* is (gamma^2 + gamma^3) / 2
 
 
-def test_coe_learns_the_shortest_way_through_its_proposals():
+def test_coe_learns_the_shortest_path_through_its_proposals():
     """With proposals held halfway along the shortest way of the ring: gamma^d again."""
     d = draws_of("deterministic", RANDOM)
     way = steps_between(*PROCESSES["deterministic"])
@@ -517,7 +517,7 @@ def test_coe_generator_finds_the_best_subgoal():
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.soak)])
-def test_qrl_learns_the_shortest_way(seed):
+def test_qrl_learns_the_shortest_path(seed):
     """On a one-way ring of four with a short cut.
 
     Steps may be too long by e, with mean e^2 = slack over the draws. By the triangle inequality a way of D edges is too

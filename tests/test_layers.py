@@ -132,7 +132,7 @@ def test_nothing_imports_from_a_layer_above() -> None:
     assert not found, "\n".join(found)
 
 
-def test_no_module_needs_itself() -> None:
+def test_there_are_no_import_cycles() -> None:
     assert cycle_of(PACKAGE) == []
 
 
@@ -167,7 +167,7 @@ def copy(tmp_path: Path) -> Path:
         ("bench.py", "from gtrl.cli import main", "gtrl.cli"),
     ],
 )
-def test_an_upward_import_is_named_with_its_place(file: str, line: str, imported: str, copy: Path) -> None:
+def test_upward_import_is_reported_with_its_line(file: str, line: str, imported: str, copy: Path) -> None:
     before = upward_imports(copy)
     text = (copy / file).read_text()
     (copy / file).write_text(f"{text}\n{line}\n")
@@ -176,13 +176,13 @@ def test_an_upward_import_is_named_with_its_place(file: str, line: str, imported
     assert set(upward_imports(copy)) - set(before) == {f"{place}: {importer} imports {imported}, which lies above it"}
 
 
-def test_a_cycle_is_named(copy: Path) -> None:
+def test_import_cycle_is_reported(copy: Path) -> None:
     (copy / "io" / "mlp.py").write_text("from gtrl.io import npz\n")
     (copy / "io" / "npz.py").write_text("def late():\n    from gtrl.io.mlp import forward\n")
     assert set(cycle_of(copy)) == {"gtrl.io.mlp", "gtrl.io.npz"}
 
 
-def test_a_module_without_a_layer_is_named(copy: Path) -> None:
+def test_module_without_a_layer_is_reported(copy: Path) -> None:
     (copy / "new.py").write_text("from gtrl.errors import GtrlError\n")
     with pytest.raises(AssertionError, match=r"gtrl\.new belongs to no layer"):
         upward_imports(copy)

@@ -213,7 +213,7 @@ def test_maze_is_learned(method: Method, tolerance: float):
     np.testing.assert_allclose(found, exact, rtol=0, atol=tolerance)  # seen: .0085 and .0051 off
 
 
-def test_maze_tells_the_methods_apart():
+def test_maze_distinguishes_the_methods():
     """There, a change to any part of a method moves its fixed point by more than twice those tolerances."""
     gtrl, trl, log = replace(GTRL_, **IN_MAZE), replace(TRL_, **IN_MAZE), few_trajectories()
     parts: list[dict[str, Any]] = [

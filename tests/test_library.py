@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -46,7 +47,7 @@ def losses(run: gtrl.Run) -> list[float]:
 # --- arguments ---
 
 
-def test_a_path_a_dataset_and_data_are_the_same(data: Data, mini_file: Path, tmp_path: Path) -> None:
+def test_path_dataset_and_data_train_the_same(data: Data, mini_file: Path, tmp_path: Path) -> None:
     given = {"path": str(mini_file), "dataset": data.train, "data": data}
     runs = [
         gtrl.train("bc", what, task=None if name == "data" else MINI, out=tmp_path / name, **HOW)
@@ -73,7 +74,7 @@ def test_one_seed(data: Data, tmp_path: Path) -> None:
         ({"batch_size": 0}, "batch_size is 0 and must be a positive integer"),
     ],
 )
-def test_bad_arguments(fields: dict[str, Any], message: str, data: Data, tmp_path: Path) -> None:
+def test_invalid_arguments_are_rejected(fields: dict[str, Any], message: str, data: Data, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=message):
         gtrl.train("bc", data, out=tmp_path / "run", **{**HOW, **fields})
     assert not (tmp_path / "run").exists()
@@ -89,7 +90,7 @@ class Clashing(BC):
     steps: int = 7
 
 
-def test_a_field_that_training_has_too(data: Data, tmp_path: Path) -> None:
+def test_method_field_with_the_name_of_a_training_field(data: Data, tmp_path: Path) -> None:
     how = {name: value for name, value in HOW.items() if name != "steps"}
     with pytest.raises(
         ConfigError, match=r"'steps' is a field of Clashing and of Training: give one as Clashing\(steps"
@@ -104,7 +105,7 @@ def test_a_field_that_training_has_too(data: Data, tmp_path: Path) -> None:
     assert run.config["algorithm"]["steps"] == 2
 
 
-def test_an_object_is_taken_as_it_is_with_a_warning(
+def test_algorithm_object_is_used_unchanged_with_a_warning(
     data: Data, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     how = {name: value for name, value in HOW.items() if name != "hidden"}
@@ -121,20 +122,20 @@ def test_an_object_is_taken_as_it_is_with_a_warning(
 # --- the run directory ---
 
 
-def test_runs_that_begin_in_the_same_second(tmp_path: Path) -> None:
+def test_runs_started_in_the_same_second_get_different_directories(tmp_path: Path) -> None:
     paths = [new_directory(tmp_path / "runs") for _ in range(3)]
     assert len(set(paths)) == 3
     assert all(path.is_dir() for path in paths)
 
 
-def test_out_is_a_file(data: Data, tmp_path: Path) -> None:
+def test_out_must_not_be_a_file(data: Data, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for out in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(RunError, match=r"cannot be written \(.*\); choose another --out"):
             gtrl.train("bc", data, out=out, **HOW)
 
 
-def test_a_read_only_disk(data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_only_disk_is_reported(data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
 
@@ -143,7 +144,7 @@ def test_a_read_only_disk(data: Data, tmp_path: Path, monkeypatch: pytest.Monkey
         gtrl.train("bc", data, out=tmp_path / "run", **HOW)
 
 
-def test_memory_that_does_not_suffice_leaves_the_directory_free(data: Data, tmp_path: Path) -> None:
+def test_out_of_memory_leaves_the_directory_free(data: Data, tmp_path: Path) -> None:
     """Twenty terabytes for a batch."""
     with pytest.raises(RunError, match=r"not enough memory for this training .* smaller batch_size"):
         gtrl.train("bc", data, out=tmp_path / "run", **{**HOW, "batch_size": 2**30, "hidden": (4096,)})
@@ -153,7 +154,7 @@ def test_memory_that_does_not_suffice_leaves_the_directory_free(data: Data, tmp_
 # --- resuming ---
 
 
-def test_another_log_every(data: Data, tmp_path: Path) -> None:
+def test_log_every_may_change_on_resume(data: Data, tmp_path: Path) -> None:
     """Earlier rows stay, and the next one is the mean over the steps since the last row."""
     single = gtrl.train("bc", data, out=tmp_path / "single", **{**HOW, "log_every": 1, "seeds": 0})
     each = {row["step"]: row["loss"] for row in single.metrics()}
@@ -169,7 +170,7 @@ def test_another_log_every(data: Data, tmp_path: Path) -> None:
         assert found[step] == pytest.approx(np.mean([each[k] for k in range(first, last + 1)]), rel=1e-5)
 
 
-def test_a_torn_last_line_of_the_metrics(data: Data, tmp_path: Path) -> None:
+def test_truncated_last_line_of_the_metrics_is_ignored(data: Data, tmp_path: Path) -> None:
     run = gtrl.train("bc", data, out=tmp_path / "run", **HOW)
     rows = list(run.metrics())
     with (run.path / "metrics.jsonl").open("a") as file:
@@ -199,7 +200,7 @@ class Recorder(Callback):
         self.calls.append(("end", error))
 
 
-def test_the_order_of_callbacks(data: Data, tmp_path: Path) -> None:
+def test_order_of_callbacks(data: Data, tmp_path: Path) -> None:
     recorder = Recorder()
     gtrl.train("bc", data, out=tmp_path / "run", callbacks=[recorder], checkpoint_every=10, **HOW)
     both = lambda step: [(step, 0), (step, 5)]  # noqa: E731
@@ -212,9 +213,7 @@ def test_the_order_of_callbacks(data: Data, tmp_path: Path) -> None:
     assert recorder.calls[-1] == ("end", None)
 
 
-def test_a_callback_stops_training_and_it_is_resumed(
-    data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_callback_stops_training_and_it_is_resumed(data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Enough(Callback):
         def on_start(self, session: Session) -> None:
             self.session = session
@@ -231,7 +230,7 @@ def test_a_callback_stops_training_and_it_is_resumed(
     assert losses(run) == losses(whole)
 
 
-def test_every_callback_ends_whatever_another_does(data: Data, tmp_path: Path) -> None:
+def test_every_callback_ends_if_another_raises(data: Data, tmp_path: Path) -> None:
     class Broken(Callback):
         def on_log(self, step: int, rows: list[dict[str, Any]]) -> None:
             raise ValueError("broken callback")
@@ -247,6 +246,9 @@ def test_weights_and_biases_offline(data: Data, tmp_path: Path, monkeypatch: pyt
     run = gtrl.train("bc", data, out=tmp_path / "run", callbacks=[WandB("mine", mode="offline")], **HOW)
     files = list((run.path / "wandb").rglob("*.wandb"))
     assert len(files) == 1
+    deadline = time.monotonic() + 20
+    while b"seed-5/loss" not in files[0].read_bytes() and time.monotonic() < deadline:
+        time.sleep(0.1)  # W&B's own process may write a little later
     logged = files[0].read_bytes()
     assert b"seed-5/loss" in logged
     assert b"steps_per_second" in logged
@@ -270,7 +272,7 @@ class Slow(BC):
 
 
 @pytest.mark.parametrize("fast", [None, (), ("flat",)])
-def test_an_own_optimiser_and_sampler(fast: Any, data: Data, tmp_path: Path) -> None:
+def test_user_defined_optimiser_and_sampler(fast: Any, data: Data, tmp_path: Path) -> None:
     """The schedule ends at 0 after ten steps: nothing moves any more. Also where our own Adam would be one vector."""
     run = gtrl.train(
         Slow, data, out=tmp_path / "run", learning_rate=0.1, fast=fast, checkpoint_every=5, **HOW
@@ -312,14 +314,14 @@ print(json.dumps({"seen": all(seen), "changed": changed, "handlers": len(logging
 """
 
 
-def test_nothing_of_the_host_process_is_changed(mini_file: Path, tmp_path: Path) -> None:
+def test_training_does_not_change_the_calling_process(mini_file: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-W", "ignore", "-c", GUEST, mini_file, MINI, tmp_path / "run"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == {"seen": True, "changed": [], "handlers": 0}
     assert done.stderr == ""
 
 
-def test_an_interrupt_is_left_to_the_host(data: Data, tmp_path: Path) -> None:
+def test_interrupt_is_left_to_the_calling_process(data: Data, tmp_path: Path) -> None:
     class Interrupting(Callback):
         def on_step(self, step: int) -> None:
             signal.raise_signal(signal.SIGINT)
@@ -370,7 +372,9 @@ def test_any_optimiser_state_is_saved_and_resumed(data: Data, tmp_path: Path) ->
     assert any(one[name].dtype == np.uint16 for name in one.files)  # bfloat16
 
 
-def test_ends_that_were_never_reached_drop_no_rows(data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_that_were_never_reached_drop_no_rows(
+    data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Meant to have 25 steps, stopped at 10; then 40, stopped at 35; then on: row 25 is an ordinary row."""
     monkeypatch.setattr(driver, "FIXED_CHUNK_STEPS", 5)
     how = {**HOW, "seeds": 0}
@@ -419,13 +423,13 @@ def test_evaluations_come_before_the_end_of_every_callback(data: Data, tmp_path:
     assert listening.calls == ["evaluation", "end"] * 2
 
 
-def test_a_run_that_could_not_start_leaves_its_directory_free(data: Data, tmp_path: Path) -> None:
+def test_failed_start_leaves_the_directory_free(data: Data, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no environment to evaluate in"):
         gtrl.train("bc", data.train, out=tmp_path / "run", callbacks=[gtrl.EvaluateDuring(1)], **HOW)
     assert losses(gtrl.train("bc", data.train, out=tmp_path / "run", **HOW))
 
 
-def test_a_method_needs_a_name_of_its_own(data: Data, tmp_path: Path) -> None:
+def test_method_needs_its_own_name(data: Data, tmp_path: Path) -> None:
     @dataclass(frozen=True)
     class Nameless(BC):
         extra: int = 1
@@ -441,7 +445,7 @@ def test_a_method_needs_a_name_of_its_own(data: Data, tmp_path: Path) -> None:
         gtrl.train(None, data, out=tmp_path / "run", **HOW)  # pyright: ignore[reportArgumentType]
 
 
-def test_seeds_of_any_whole_kind(data: Data, tmp_path: Path) -> None:
+def test_seeds_may_be_any_integer_type(data: Data, tmp_path: Path) -> None:
     run = gtrl.train("bc", data, out=tmp_path / "run", **{**HOW, "seeds": np.arange(2)})
     assert run.seeds == [0, 1]
     for seeds in ([0.5], True, "0", [-1], [1, 1]):
@@ -449,7 +453,7 @@ def test_seeds_of_any_whole_kind(data: Data, tmp_path: Path) -> None:
             gtrl.train("bc", data, out=tmp_path / "other", **{**HOW, "seeds": seeds})
 
 
-def test_errors_of_a_callbacks_own_files_are_not_the_runs(data: Data, tmp_path: Path) -> None:
+def test_errors_of_a_callbacks_files_are_raised_unchanged(data: Data, tmp_path: Path) -> None:
     class Elsewhere(Callback):
         def on_log(self, step: int, rows: list[dict[str, Any]]) -> None:
             raise PermissionError(errno.EACCES, "Permission denied", "/elsewhere/x")
@@ -475,7 +479,7 @@ class Nested(BC):
     pairs: Any = ((1, 2), (3, 4))
 
 
-def test_nested_fields_come_back_from_the_config(data: Data, tmp_path: Path) -> None:
+def test_nested_fields_are_restored_from_the_config(data: Data, tmp_path: Path) -> None:
     run = gtrl.train(Nested(hidden=(8,), pairs=[[5, 6]]), data, out=tmp_path / "run", **without(HOW, "hidden"))
     assert algorithm_of(run) == Nested(hidden=(8,), pairs=((5, 6),))
 
@@ -485,12 +489,12 @@ def without(fields: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("callbacks", [Recorder, [Recorder], "own_everything.callback:LossCsv", None])
-def test_what_is_not_a_callback(callbacks: Any, data: Data, tmp_path: Path) -> None:
+def test_invalid_callbacks_are_rejected(callbacks: Any, data: Data, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"not an object of a subclass of gtrl\.Callback"):
         gtrl.train("bc", data, out=tmp_path / "run", callbacks=callbacks, **HOW)
 
 
-def test_make_takes_classes_and_names_its_fields() -> None:
+def test_make_accepts_classes_and_reports_unknown_fields() -> None:
     made = gtrl.make(Slow, MINI, hidden=(8,))
     assert (type(made), made.gamma, made.hidden) == (Slow, 0.995, (8,))
     with pytest.raises(ConfigError, match="no field 'gama': BC has gamma, "):

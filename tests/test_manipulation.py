@@ -184,7 +184,7 @@ def test_button_states_are_those_observed(name: str, watched: Seen) -> None:
 
 
 @every_task_with_buttons
-def test_a_press_turns_a_button_and_in_puzzles_its_neighbours(name: str, watched: Seen) -> None:
+def test_press_toggles_a_button_and_in_puzzles_its_neighbours(name: str, watched: Seen) -> None:
     episode = watched[name].episode
     cubes, buttons = PLAY[name]
     place = np.stack(np.divmod(np.arange(buttons), round(buttons**0.5)), -1)
@@ -198,7 +198,7 @@ def test_a_press_turns_a_button_and_in_puzzles_its_neighbours(name: str, watched
 
 
 @every_task
-def test_oracles_do_their_job(name: str, watched: Seen) -> None:
+def test_oracles_move_cubes_and_press_buttons(name: str, watched: Seen) -> None:
     episode = watched[name].episode
     for cube in range(PLAY[name][0]):
         places = episode["qpos"][:, 14 + 7 * cube : 17 + 7 * cube]
@@ -211,7 +211,7 @@ def test_oracles_do_their_job(name: str, watched: Seen) -> None:
 
 
 @every_task
-def test_how_oracles_are_made(name: str, watched: Seen) -> None:
+def test_settings_of_the_oracles(name: str, watched: Seen) -> None:
     collector, episode, *_ = watched[name]
     for oracle in collector.oracles.values():
         assert (oracle._noise, oracle._noise_smoothing) == (0.1, 0.5)
@@ -223,7 +223,7 @@ def test_how_oracles_are_made(name: str, watched: Seen) -> None:
 
 
 @every_task
-def test_a_new_target_when_the_oracle_is_done_and_the_oracle_for_it(name: str, watched: Seen) -> None:
+def test_new_target_and_matching_oracle_when_the_oracle_is_done(name: str, watched: Seen) -> None:
     log = watched[name].log
     assert log[0][0] == "begin"
     for (what, which, fact), (following, which_next, _) in pairwise(log):
@@ -299,7 +299,7 @@ def losing_sight_twice(seen: list[np.ndarray]) -> Callable[[np.ndarray], bool]:
     return lost
 
 
-def test_an_unhealthy_scene_is_done_again(watched: Seen, others: Others, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unhealthy_scene_is_collected_again(watched: Seen, others: Others, monkeypatch: pytest.MonkeyPatch) -> None:
     collectors: list[PlayCollector] = [others["scene-play"], watched["scene-play"].collector]
     found = []
     for collector in collectors:

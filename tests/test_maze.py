@@ -19,7 +19,7 @@ NAMES = (MINI, "pointmaze-teleport-navigate", "antmaze-large-navigate", "antsocc
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_cells_and_positions_are_ogbenchs(name: str) -> None:
+def test_cells_and_positions_match_ogbench(name: str) -> None:
     task = ogbench_task(name)
     env = make_environment(task).unwrapped
     maze = Maze.from_env(env)
@@ -44,12 +44,12 @@ def test_positions_outside_belong_to_the_nearest_cell() -> None:
     np.testing.assert_array_equal(found, [[1, 0], [1, 2], [0, 1]])
 
 
-def test_environments_that_are_no_mazes() -> None:
+def test_other_environments_have_no_maze() -> None:
     assert maze_of(ogbench_task("cube-single-play")) is None
     assert maze_of(Task("data alone")) is None
 
 
-def test_a_plan_goes_through_a_file(tmp_path: Path) -> None:
+def test_maze_survives_a_file(tmp_path: Path) -> None:
     maze = maze_of(ogbench_task(MINI))
     assert maze is not None
     write_npz(tmp_path / "maze.npz", maze.arrays)

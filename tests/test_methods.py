@@ -54,7 +54,7 @@ IN_FLOAT32 = ("qrl", "fbc", "iql")
         ),
     ],
 )
-def test_trains(method: str, precision: str, folder: Path):
+def test_method_trains(method: str, precision: str, folder: Path):
     """Everything that is logged is finite, the networks move, and their policies act within the limits."""
     run = trained(method, precision, folder)
     rows = list(run.metrics())
@@ -67,8 +67,10 @@ def test_trains(method: str, precision: str, folder: Path):
     assert (early != late).any()
 
 
-def test_appear_in_one_table(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(REGISTERED.things, TASK, replace(find_task(TASK), episode_length=20))
+def test_all_methods_appear_in_one_table(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(REGISTERED.entries, TASK, replace(find_task(TASK), episode_length=20))
     runs = [trained(method, "bfloat16", folder) for method in ALGORITHMS]
     assert cli.main(["evaluate", *(str(run.path) for run in runs), "--episodes", "1", "--workers", "1"]) == 0
     table = capsys.readouterr().out.split("mean and standard deviation over seeds")[1]

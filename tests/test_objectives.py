@@ -472,7 +472,7 @@ def assert_trees_close(first: Any, second: Any) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6)
 
 
-def test_the_target_critic_is_no_part_of_the_networks():
+def test_target_critic_gets_no_gradient():
     """At the first step target and critic are equal in value: the gradient is still that of the critic alone."""
     method = METHODS["gtrl"]
     nets, _ = random_nets(8)

@@ -64,7 +64,7 @@ def trained(command: Callable[..., str], folder: Path) -> gtrl.Run:
     return gtrl.Run.open(folder / "run")
 
 
-def test_the_command_line(trained: gtrl.Run, command: Callable[..., str]) -> None:
+def test_command_line_with_own_package(trained: gtrl.Run, command: Callable[..., str]) -> None:
     config = trained.config
     assert (config["algorithm"]["name"], config["task"]) == ("near-mc", "glider")
     assert config["algorithm"]["gamma"] == 0.97  # the task's
@@ -79,7 +79,7 @@ def test_the_command_line(trained: gtrl.Run, command: Callable[..., str]) -> Non
     assert {(row["task"], row["algorithm"], row["episodes"]) for row in rows} == {("glider", "near-mc", 4)}
 
 
-def test_resume_ends_as_an_undisturbed_run(trained: gtrl.Run, command: Callable[..., str], folder: Path) -> None:
+def test_resumed_run_equals_an_uninterrupted_run(trained: gtrl.Run, command: Callable[..., str], folder: Path) -> None:
     """By the run directory alone: the method, the task, the data and all flags come from its config."""
     half = ["--steps", "200", "--out", "parts"]
     words = ["train", METHOD, "--task", TASK, "--data", "glider.npz", "--callbacks", CALLBACK, *HOW.split()]
@@ -92,7 +92,7 @@ def test_resume_ends_as_an_undisturbed_run(trained: gtrl.Run, command: Callable[
         assert parts.policy_path(seed).read_bytes() == trained.policy_path(seed).read_bytes()
 
 
-def test_it_learns(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_example_method_learns(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Through Python: the policy reaches goals that the same network untrained does not."""
     monkeypatch.syspath_prepend(str(EXAMPLE))
     from own_everything.callback import LossCsv  # pyright: ignore[reportMissingImports]
@@ -112,7 +112,7 @@ def test_it_learns(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert rates[1] < 0.4
 
 
-def test_entry_points_name_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entry_points_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLE))
     groups = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]["entry-points"]
     for registry in (ALGORITHMS, REGISTERED, CALLBACKS):

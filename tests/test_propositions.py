@@ -222,7 +222,7 @@ def composed(by: Callable[[np.ndarray], np.ndarray]) -> Step:
     one_step_more=lambda v, base: np.where(base > 0, base, (v[:, :, None] * base).max(1)),
     never_composes=lambda v, base: np.maximum(v, base),
 )
-def test_a_wrong_update_does_not(wrong: Step):
+def test_wrong_update_does_not_double_its_reach(wrong: Step):
     refuted(long_cases(), lambda case: doubles(case, tr.base_cases, wrong))
 
 
@@ -241,7 +241,7 @@ def with_diagonal(of: Callable[[Process, float], np.ndarray], value: float) -> C
     only_likely_edges=lambda process, gamma: np.maximum(gamma * (transition(process) > 0.5).any(1), np.eye(9)),
     only_the_probability=lambda process, gamma: np.maximum(gamma * transition(process).max(1), np.eye(9)),
 )
-def test_wrong_base_cases_do_not(wrong: Callable[[Process, float], np.ndarray]):
+def test_wrong_base_cases_do_not_double_the_reach(wrong: Callable[[Process, float], np.ndarray]):
     refuted(long_cases(), lambda case: doubles(case, wrong, tr.transitive))
 
 
@@ -322,7 +322,7 @@ def of_certain_and_likely_edges(process: Process, gamma: float) -> np.ndarray:
         (equal_if_sure, values.optimal_values, tr.base_cases),
     ],
 )
-def test_wrong_values_break_it(claim: Callable[[Case, Values, Values], None], optimal: Values, lucky: Values):
+def test_wrong_values_break_the_equality(claim: Callable[[Case, Values, Values], None], optimal: Values, lucky: Values):
     refuted(sure_cases if claim is equal_if_sure else tiny_cases, lambda case: claim(case, optimal, lucky))
 
 
@@ -417,12 +417,12 @@ def test_pairs_off_the_trajectories_keep_their_start(logged: Logged):
 
 
 @mutants(random_goals=sampler(VALUE_GOALS), next_trajectory=across_trajectories)
-def test_other_goals_reach_them(wrong: Callable[[Log], Draws]):
+def test_other_samplers_reach_pairs_off_the_trajectories(wrong: Callable[[Log], Draws]):
     refuted(logs, lambda logged: leaves_the_rest(logged, wrong))
     refuted(logs, lambda logged: draws_what_lies_ahead(logged, wrong))
 
 
-def test_the_state_itself_is_no_goal_ahead():
+def test_state_itself_is_not_a_goal_ahead():
     """(s, s) is in R, but TRL's loss has i < j."""
     refuted(logs, lambda logged: draws_what_lies_ahead(logged, sampler((0.5, 0.5, 0.0))))
 
@@ -520,7 +520,7 @@ def wrong_fit(**fields: Any) -> Callable[[float], Anchored]:
     ),
     not_monotone=wrong_fit(y_td=lambda gamma, q, d: one_step(gamma, q * (1 - q), d)),
 )
-def test_a_wrong_fit_leaves_the_bracket(wrong: Callable[[float], Anchored]):
+def test_wrong_fit_leaves_the_bracket(wrong: Callable[[float], Anchored]):
     refuted(bracket_cases, lambda case: bracketed(case, wrong), tries=60)
 
 
@@ -560,7 +560,7 @@ def test_occupancy_is_arrival_times_occupancy_of_the_goal(case: Case):
         power_series(chain, gamma) / (1 - gamma),
     ),
 )
-def test_wrong_occupancies_do_not_split(wrong: Callable[[np.ndarray, float], tuple[np.ndarray, np.ndarray]]):
+def test_wrong_occupancies_do_not_factorise(wrong: Callable[[np.ndarray, float], tuple[np.ndarray, np.ndarray]]):
     refuted(tiny_cases, lambda case: splits(*wrong(under(case), case.gamma)))
 
 
@@ -604,5 +604,5 @@ def of_the_behaviour(process: Process, beta: np.ndarray, gamma: float, s: int, a
 
 
 @mutants(upside_down=upside_down, of_the_behaviour=of_the_behaviour)
-def test_a_wrong_weight_is_not(wrong: Callable[[Process, np.ndarray, float, int, int], np.ndarray]):
+def test_wrong_weight_is_not_the_ratio_of_values(wrong: Callable[[Process, np.ndarray, float, int, int], np.ndarray]):
     refuted(tiny_cases, lambda case: weighs(case, wrong))

@@ -81,7 +81,7 @@ def test_unknown_names(tools: Registry[Tool]) -> None:
         tools.find("xyz")
 
 
-def test_a_name_is_taken_once(tools: Registry[Tool]) -> None:
+def test_name_can_be_registered_once(tools: Registry[Tool]) -> None:
     tools.add(SAW, "shed")
     tools.add(SAW, "cellar")  # the same thing, seen from elsewhere
     assert tools.module_of("saw") == "shed"
@@ -96,14 +96,14 @@ def test_a_name_is_taken_once(tools: Registry[Tool]) -> None:
     assert tools.find("saw") is newer
 
 
-def test_the_packages_own_can_be_registered_again(tools: Registry[Tool]) -> None:
+def test_built_in_can_be_registered_again(tools: Registry[Tool]) -> None:
     """Also before it was imported; it stays the package's own."""
     assert tools.add(HAMMER, "shed") is HAMMER
     assert tools.module_of("hammer") is None
 
 
 @pytest.mark.parametrize("name", [None, "", 3, "a:b"])
-def test_names_that_cannot_be_looked_up(name: Any, tools: Registry[Tool]) -> None:
+def test_invalid_names_are_rejected(name: Any, tools: Registry[Tool]) -> None:
     with pytest.raises(
         ConfigError, match=rf"^the name of a tool is {name!r} and must be a non-empty text without a colon\.$"
     ):
@@ -113,7 +113,7 @@ def test_names_that_cannot_be_looked_up(name: Any, tools: Registry[Tool]) -> Non
 # --- module:Name ---
 
 
-def test_a_reference_registers_what_it_refers_to(tools: Registry[Tool], write: Write) -> None:
+def test_reference_registers_its_object(tools: Registry[Tool], write: Write) -> None:
     module = write("tools_by_reference", PLUGIN)
     drill = tools.find(f"{module}:DRILL")
     assert drill is tools.find(f"{module}:DRILL") is tools.find("drill")
@@ -121,7 +121,7 @@ def test_a_reference_registers_what_it_refers_to(tools: Registry[Tool], write: W
     assert "saw" not in tools
 
 
-def test_a_reference_to_the_packages_own(tools: Registry[Tool]) -> None:
+def test_reference_to_a_built_in(tools: Registry[Tool]) -> None:
     assert tools.find(f"{__name__}:HAMMER") is HAMMER
     assert tools.module_of("hammer") is None
 
@@ -139,13 +139,13 @@ def test_a_reference_to_the_packages_own(tools: Registry[Tool]) -> None:
         (".errors:X", "the module '.errors' of '.errors:X' cannot be imported: it raised TypeError: "),
     ],
 )
-def test_references_that_lead_nowhere(reference: str, said: str, tools: Registry[Tool]) -> None:
+def test_invalid_references_are_rejected(reference: str, said: str, tools: Registry[Tool]) -> None:
     with pytest.raises(ConfigError) as caught:
         tools.find(reference)
     assert said in str(caught.value)
 
 
-def test_a_module_that_fails_is_named(tools: Registry[Tool], write: Write) -> None:
+def test_failing_module_is_named(tools: Registry[Tool], write: Write) -> None:
     for name, text, said in (
         ("tool_raises", "1 / 0\n", "it raised ZeroDivisionError: division by zero."),
         ("tool_typo", "def\n", "it raised SyntaxError: "),
@@ -178,7 +178,7 @@ def test_entry_points_of_an_installed_package(tools: Registry[Tool], write: Writ
         tools.find("dril")
 
 
-def test_entry_points_do_not_replace_the_packages_own(tools: Registry[Tool], write: Write) -> None:
+def test_entry_points_do_not_replace_built_ins(tools: Registry[Tool], write: Write) -> None:
     write("tools_greedy", f"from {__name__} import Tool\nX = Tool('hammer')\n", hammer="tools_greedy:X")
     assert tools.find("hammer") is HAMMER
 
@@ -192,14 +192,14 @@ def test_entry_points_do_not_replace_the_packages_own(tools: Registry[Tool], wri
         ("tools_nowhere:X", "the module 'tools_nowhere' of 'tools_nowhere:X' cannot be imported"),
     ],
 )
-def test_wrong_entry_points(target: str, said: str, tools: Registry[Tool], write: Write) -> None:
+def test_invalid_entry_points_are_reported(target: str, said: str, tools: Registry[Tool], write: Write) -> None:
     write("tools_wrong", PLUGIN, drill=target)
     with pytest.raises(ConfigError) as caught:
         tools.find("drill")
     assert said in str(caught.value)
 
 
-def test_two_packages_with_one_name(tools: Registry[Tool], write: Write) -> None:
+def test_name_claimed_by_two_packages(tools: Registry[Tool], write: Write) -> None:
     write("tools_first", PLUGIN, drill="tools_first:DRILL")
     write("tools_second", PLUGIN, drill="tools_second:DRILL")
     with pytest.raises(ConfigError, match="a tool named 'drill' is already registered"):
@@ -209,7 +209,7 @@ def test_two_packages_with_one_name(tools: Registry[Tool], write: Write) -> None
 # --- plugins ---
 
 
-def test_a_plugin_registers_what_it_defines(tools: Registry[Tool], write: Write) -> None:
+def test_plugin_registers_its_definitions(tools: Registry[Tool], write: Write) -> None:
     module = write("tools_plugin", PLUGIN)
     found = load_plugin(module)
     assert (tools.find("drill"), tools.find("saw")) == (found.DRILL, found.SAW)
@@ -217,7 +217,7 @@ def test_a_plugin_registers_what_it_defines(tools: Registry[Tool], write: Write)
     assert load_plugin(module) is found
 
 
-def test_a_plugin_brings_methods_and_tasks(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plugin_defines_methods_and_tasks(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     """Classes are its own where it defines them; a task is an object, so its class's module does not matter."""
     for each in (ALGORITHMS, REGISTERED):
         monkeypatch.setattr(each, "entries", dict(each.entries))
@@ -237,7 +237,7 @@ def test_a_plugin_brings_methods_and_tasks(write: Write, monkeypatch: pytest.Mon
     assert find_task("scene-play") is TASKS["scene-play"]
 
 
-def test_our_own_by_reference() -> None:
+def test_built_ins_by_reference() -> None:
     assert find_algorithm("gtrl.algorithms.gtrl:GTRL") is GTRL
     assert ALGORITHMS.module_of("gtrl") is None
     with pytest.raises(ConfigError, match=r"^gtrl\.tasks:TASKS is not a task\.$"):

@@ -45,7 +45,7 @@ def test_waiting_for_a_lock_does_not_poll(tmp_path: Path, monkeypatch: pytest.Mo
     assert not list(tmp_path.iterdir())
 
 
-def test_a_lock_on_a_removed_file_is_none(tmp_path: Path) -> None:
+def test_lock_whose_file_is_removed_admits_one_at_a_time(tmp_path: Path) -> None:
     """Many who wait for one file: whoever gets it removes it, and only one may be inside at a time."""
     inside, most, done = 0, 0, []
 
@@ -80,9 +80,7 @@ def partial_file(folder: Path, host: str, process: int, age: float = 0) -> Path:
     return path
 
 
-def test_partial_files_of_another_host_are_not_judged_by_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_partial_files_of_another_host_are_judged_by_age(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(atomic.socket, "gethostname", lambda: "node-1.cluster.org")
     here = "node-1-cluster-org"
     gone, no_process = 999_999_999, 2**70
@@ -103,7 +101,7 @@ def test_partial_files_of_another_host_are_not_judged_by_process(
     assert (tmp_path / "notes.partial").exists()
 
 
-def test_a_partial_file_names_its_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partial_file_names_its_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(atomic.socket, "gethostname", lambda: "node-1.cluster.org")
     with atomic_write(tmp_path / "a.npz") as file:
         assert [path.name for path in tmp_path.iterdir()] == [f"a.npz.node-1-cluster-org.{os.getpid()}.partial"]
@@ -114,7 +112,7 @@ def test_a_partial_file_names_its_writer(tmp_path: Path, monkeypatch: pytest.Mon
 # --- JSON lines ---
 
 
-def test_a_torn_last_line_is_ignored(tmp_path: Path) -> None:
+def test_truncated_last_line_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"step": 10, "loss": 0.5}\n{"step": 20, "lo')
     assert list(Run(tmp_path).metrics()) == [{"step": 10, "loss": 0.5}]
     (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 10}\n' + bytes(9))
@@ -132,7 +130,7 @@ def test_any_other_damaged_line_is_an_error(line: str, tmp_path: Path) -> None:
     assert is_one_sentence(str(caught.value))
 
 
-def test_going_on_with_json_lines(tmp_path: Path) -> None:
+def test_appending_to_json_lines(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text('{"step": 1}\n{"step": 2}\n{"st')
     file = jsonl.JsonLines(path, keep=lambda step: step < 2)
@@ -150,7 +148,7 @@ def evaluation(**changes: Any) -> dict[str, Any]:
     return row | changes
 
 
-def test_more_episodes_stay(tmp_path: Path) -> None:
+def test_rows_with_more_episodes_are_kept(tmp_path: Path) -> None:
     run = Run(tmp_path)
 
     def after(**changes: Any) -> list[tuple[int, int]]:
@@ -164,7 +162,7 @@ def test_more_episodes_stay(tmp_path: Path) -> None:
     assert after(episodes=49, successes=49, base_seed=0) == [(50, 9)]
 
 
-def test_rows_of_another_base_seed_are_others(tmp_path: Path) -> None:
+def test_rows_of_another_base_seed_are_separate(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.add_evaluations([evaluation(base_seed=7, episodes=2), evaluation()])
     run.add_evaluations([evaluation(base_seed=7, episodes=3, successes=0)])
@@ -174,7 +172,7 @@ def test_rows_of_another_base_seed_are_others(tmp_path: Path) -> None:
     assert lines[1:] == ["bc,t,0,5,task1,4,1,0", "bc,t,0,5,task1,3,0,7"]
 
 
-def test_a_table_without_base_seeds(tmp_path: Path) -> None:
+def test_table_without_base_seeds_is_read(tmp_path: Path) -> None:
     (tmp_path / "eval.csv").write_text("algorithm,task,seed,step,goal,episodes,successes\nbc,t,0,5,task1,4,1\n")
     assert Run(tmp_path).evaluations() == [evaluation(base_seed=0)]
     Run(tmp_path).add_evaluations([evaluation(successes=2)])  # the same base seed, as many episodes
@@ -188,7 +186,7 @@ def test_names_with_commas(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["algorithm,task\nbc,t\n", "seed\nx\n", None])
-def test_a_damaged_table(text: str | None, tmp_path: Path) -> None:
+def test_damaged_table_is_reported(text: str | None, tmp_path: Path) -> None:
     Run(tmp_path).add_evaluations([evaluation()])
     path = tmp_path / "eval.csv"
     path.write_text(path.read_text()[:-6] if text is None else text)
@@ -214,14 +212,14 @@ def test_a_damaged_table(text: str | None, tmp_path: Path) -> None:
         (b'{"seeds": ["0"]}', r"config\.json has no list of seeds"),
     ],
 )
-def test_a_damaged_config(content: bytes, said: str, tmp_path: Path) -> None:
+def test_damaged_config_is_reported(content: bytes, said: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_bytes(content)
     with pytest.raises(RunError, match=said) as caught:
         Run(tmp_path).policy_steps  # noqa: B018
     assert is_one_sentence(str(caught.value))
 
 
-def test_what_a_config_lacks_is_named(tmp_path: Path) -> None:
+def test_missing_config_keys_are_named(tmp_path: Path) -> None:
     written = {"seeds": [0, 3], "algorithm": {"name": "bc"}, "changes": [{"step": 1}]}
     Run(tmp_path).save_config(written)
     config = Run(tmp_path).config
@@ -234,7 +232,7 @@ def test_what_a_config_lacks_is_named(tmp_path: Path) -> None:
             broken[key]
 
 
-def test_folders_that_are_no_steps(tmp_path: Path) -> None:
+def test_folders_that_are_not_steps_are_ignored(tmp_path: Path) -> None:
     Run(tmp_path).save_config({"seeds": [0]})
     for name in ("step-5", "step-old", "step-"):
         (tmp_path / "policies" / name).mkdir(parents=True)

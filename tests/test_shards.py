@@ -52,7 +52,7 @@ def shard_files(folder: Path, suffix: str = "") -> list[Path]:
     return [folder / f"{MINI}-v0-00{shard}{suffix}.npz" for shard in range(3)]
 
 
-def test_shards_are_the_single_file_divided(sharded: Path, tmp_path: Path) -> None:
+def test_shards_divide_the_single_file(sharded: Path, tmp_path: Path) -> None:
     single = collect(MINI, tmp_path / "a.npz", episodes=EPISODES, seed=4, workers=1)
     names = [f"{MINI}-v0-00{shard}{end}" for shard in range(3) for end in (".npz", "-val.npz", ".origin.json")]
     assert sorted(path.name for path in sharded.iterdir()) == sorted(names)
@@ -96,7 +96,7 @@ def test_sizes_of_shards(episodes: int, shards: int, sizes: list[int], held_out:
         ("a", {"shards": 0}, ConfigError, "^shards is 0 and must be between 1 and the number of episodes.$"),
     ],
 )
-def test_combinations_that_are_refused(
+def test_invalid_combinations_are_rejected(
     out: str, options: dict[str, Any], error: type[Exception], said: str, tmp_path: Path
 ) -> None:
     with pytest.raises(error, match=said):
@@ -104,7 +104,9 @@ def test_combinations_that_are_refused(
     assert not list(tmp_path.iterdir())
 
 
-def test_interrupted_between_shards(sharded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_collection_interrupted_between_shards_resumes(
+    sharded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Crash(BaseException):
         pass
 
@@ -167,7 +169,7 @@ def test_joined_bytes_depend_on_the_rows_alone(tmp_path: Path) -> None:
 # --- reading a folder ---
 
 
-def test_a_folder_is_its_shards_by_name(write_file: Write, tmp_path: Path) -> None:
+def test_folder_lists_its_shards_by_name(write_file: Write, tmp_path: Path) -> None:
     for name, value in (("b", 1.0), ("a", 2.0), ("a-val", 3.0), ("c", 4.0)):
         write_file(f"{name}.npz", qpos=np.full((9, 2), value))
     data = load_dataset(tmp_path, MINI)
@@ -180,7 +182,7 @@ def test_a_folder_is_its_shards_by_name(write_file: Write, tmp_path: Path) -> No
     assert data.digest == hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
-def test_the_digest_depends_on_every_file(write_file: Write, tmp_path: Path) -> None:
+def test_digest_depends_on_every_file(write_file: Write, tmp_path: Path) -> None:
     names = [f"{name}{suffix}.npz" for name in "abc" for suffix in ("", "-val")]
     for name in names:
         write_file(name)
@@ -192,7 +194,7 @@ def test_the_digest_depends_on_every_file(write_file: Write, tmp_path: Path) -> 
     assert len(seen | {load_dataset(tmp_path, MINI).digest}) == 8
 
 
-def test_a_folder_without_data(tmp_path: Path, write_file: Write) -> None:
+def test_folder_without_data_is_rejected(tmp_path: Path, write_file: Write) -> None:
     write_file("a-val.npz")
     with pytest.raises(DataError, match=rf"^there is no dataset file \(\.npz\) in the folder {tmp_path}\.$"):
         load_dataset(tmp_path)
@@ -224,7 +226,7 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.usefixtures("loads")
-def test_the_step_decides_the_shard() -> None:
+def test_step_determines_the_shard() -> None:
     turning = Rotation(in_shards(3), 5)
     table = {0: (0, 5), 4: (0, 5), 5: (1, 10), 9: (1, 10), 10: (2, 15), 14: (2, 15), 15: (0, 20), 29: (2, 30)}
     for step, (shard, end) in table.items():
@@ -235,7 +237,7 @@ def test_the_step_decides_the_shard() -> None:
     resumed.loader.shutdown(wait=True)
 
 
-def test_each_shard_is_loaded_once_a_turn(loads: list[int]) -> None:
+def test_each_shard_is_loaded_once_per_round(loads: list[int]) -> None:
     turning = Rotation(in_shards(3), 5)
     for step in range(30):
         turning.at(step)
@@ -244,7 +246,7 @@ def test_each_shard_is_loaded_once_a_turn(loads: list[int]) -> None:
 
 
 @pytest.mark.parametrize("shards", [(), (Path("a.npz"),)])
-def test_a_single_file_stays(shards: tuple[Path, ...], loads: list[int]) -> None:
+def test_single_file_stays_loaded(shards: tuple[Path, ...], loads: list[int]) -> None:
     data = Data(rows_of(7), shards=shards)
     turning = Rotation(data, 5)
     for step in (0, 5, 1000):
@@ -310,7 +312,7 @@ def run(sharded: Path, tmp_path_factory: pytest.TempPathFactory) -> gtrl.Run:
     return gtrl.train("bc", load_dataset(sharded, MINI), out=tmp_path_factory.mktemp("runs") / "whole", **HOW)
 
 
-def test_training_takes_the_shards_in_turn(run: gtrl.Run, sharded: Path) -> None:
+def test_training_uses_the_shards_in_turn(run: gtrl.Run, sharded: Path) -> None:
     """By hand: five steps on each shard, with metrics summed from log to log."""
     shards = [load_dataset(path, MINI) for path in shard_files(sharded)]
     algorithm, keys = gtrl.make("bc", ogbench_task(MINI), hidden=(8,)), loop.seed_keys([0])
@@ -334,14 +336,14 @@ def test_training_takes_the_shards_in_turn(run: gtrl.Run, sharded: Path) -> None
 
 
 @pytest.mark.parametrize("chunk", [1, 3])
-def test_chunks_change_nothing(
+def test_chunk_length_does_not_change_the_result(
     chunk: int, run: gtrl.Run, sharded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(driver, "FIXED_CHUNK_STEPS", chunk)
     assert_same_run(gtrl.train("bc", load_dataset(sharded, MINI), out=tmp_path / "run", **HOW), run)
 
 
-def test_a_resumed_run_equals_one_that_never_stopped(
+def test_resumed_run_equals_an_uninterrupted_run(
     run: gtrl.Run, sharded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stopped at step 17; goes on from the checkpoint at 14, the last step but one on the third shard."""
@@ -362,7 +364,7 @@ def test_a_resumed_run_equals_one_that_never_stopped(
     assert_same_run(gtrl.train("bc", data, out=out, resume=True, **HOW), run)
 
 
-def test_the_config_records_where_the_data_came_from(run: gtrl.Run, sharded: Path) -> None:
+def test_config_records_the_origin_of_the_data(run: gtrl.Run, sharded: Path) -> None:
     found = run.config["data"]
     pairs = zip(shard_files(sharded), shard_files(sharded, "-val"), strict=True)
     digests = [hashlib.sha256(path.read_bytes()).hexdigest() for pair in pairs for path in pair]
@@ -375,7 +377,7 @@ def test_the_config_records_where_the_data_came_from(run: gtrl.Run, sharded: Pat
     assert run.config["training"]["shard_steps"] == 5
 
 
-def test_a_shard_that_does_not_fit_is_named_before_training(write_file: Write, tmp_path: Path) -> None:
+def test_mismatched_shard_is_named_before_training(write_file: Write, tmp_path: Path) -> None:
     for name in "abc":
         write_file(f"{name}.npz")
     data = load_dataset(tmp_path)
@@ -388,7 +390,7 @@ def test_a_shard_that_does_not_fit_is_named_before_training(write_file: Write, t
         load_dataset(tmp_path)
 
 
-def test_a_shard_that_changed_meanwhile_stops_training_where_it_is(write_file: Write, tmp_path: Path) -> None:
+def test_changed_shard_stops_training(write_file: Write, tmp_path: Path) -> None:
     for name in "abc":
         write_file(f"{name}.npz")
     data = load_dataset(tmp_path)

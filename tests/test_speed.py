@@ -65,7 +65,7 @@ def test_one_pass_against_numpy(groups: int, rows: int, width: int) -> None:
 
 @pytest.mark.parametrize("operation", ["activate", "value"])
 @pytest.mark.usefixtures("both_ways")
-def test_gradients_are_slopes(operation: str) -> None:
+def test_gradients_match_finite_differences(operation: str) -> None:
     """Each gradient along a random direction is the central difference of the NumPy formula, in float64."""
     groups, rows, width = 2, 32, 16
     arguments = (draw(0, groups, rows, width), *parameters(groups, width)[: 3 if operation == "activate" else 4])
@@ -104,7 +104,7 @@ def test_nothing_is_summed_for_parameters_that_are_not_trained(monkeypatch: pyte
     assert len(sums) == 2
 
 
-def test_one_warp_or_four(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_result_does_not_depend_on_the_number_of_warps(monkeypatch: pytest.MonkeyPatch) -> None:
     """How a program goes through its rows depends on how many programs there are; what it finds does not."""
     monkeypatch.setattr(speed, "INTERPRETED", True)
     warps, call = [], triton._call
@@ -122,7 +122,7 @@ def test_one_warp_or_four(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(sums[:, 2], dy.sum(1), rtol=1e-5, atol=1e-5)
 
 
-def test_far_from_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layer_norm_far_from_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows whose mean is ten standard deviations up: exact on a CPU, and five digits in a kernel."""
     z, (bias, scale, shift, _) = 10 + draw(0, 1, 32, 64), parameters(1, 64)
     expected = in_numpy(z, bias, scale, shift)
@@ -155,7 +155,7 @@ def test_no_hidden_layer(outputs: int) -> None:
 
 
 @pytest.mark.parametrize(("rows", "width"), [(20, 64), (32, 48), (32, 8)])
-def test_what_kernels_cannot_do_is_done_plainly(rows: int, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_shapes_use_the_plain_formulas(rows: int, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speed, "INTERPRETED", True)
     layers, x = init_mlp(jax.random.key(0), (4, width, 2)), draw(0, rows, 4)
     with speed.using(("kernels",)):
@@ -164,7 +164,7 @@ def test_what_kernels_cannot_do_is_done_plainly(rows: int, width: int, monkeypat
 
 @pytest.mark.usefixtures("both_ways")
 @pytest.mark.parametrize("hidden", [(32, 16), (40, 8)])
-def test_together_is_each_alone(hidden: tuple[int, ...]) -> None:
+def test_fused_networks_match_separate_ones(hidden: tuple[int, ...]) -> None:
     """Networks of other input and output sizes, with and without members: values and gradients."""
     keys = jax.random.split(jax.random.key(0), 3)
     networks = (
@@ -190,7 +190,7 @@ def test_together_is_each_alone(hidden: tuple[int, ...]) -> None:
             np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-4)
 
 
-def test_networks_of_other_widths_go_alone() -> None:
+def test_networks_of_different_widths_are_not_fused() -> None:
     keys = jax.random.split(jax.random.key(0), 2)
     networks = Network(init_mlp(keys[0], (4, 32, 2))), Network(init_mlp(keys[1], (4, 16, 2)))
     x = draw(0, 8, 4)
@@ -218,7 +218,7 @@ def assert_close(a: Any, b: Any, tolerance: float) -> None:
 
 
 @pytest.mark.parametrize("name", ["gtrl", "iql", "fbc"])
-def test_every_optimisation_trains_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_optimisations_train_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = trained(name, ())
     assert_close(trained(name, CPU), plain, 2e-5)
     monkeypatch.setattr(speed, "INTERPRETED", True)
@@ -250,7 +250,7 @@ def test_losses_and_gradients_in_bfloat16() -> None:
             assert norm(jax.tree.map(jnp.subtract, quick, exact)) < tolerance * norm(exact), (precision, part)
 
 
-def test_seeds_apart_do_not_know_of_each_other() -> None:
+def test_seeds_apart_are_independent() -> None:
     """To the last bit, for they are the same program."""
     three, one = trained("gtrl", CPU, seeds=3), trained("gtrl", CPU, seeds=1)
     for many, alone in zip(jax.tree.leaves(three), jax.tree.leaves(one), strict=True):
@@ -258,7 +258,7 @@ def test_seeds_apart_do_not_know_of_each_other() -> None:
     assert not np.allclose(three.nets.actor.layers[0].weight[0], three.nets.actor.layers[0].weight[1])
 
 
-def test_what_a_run_uses() -> None:
+def test_optimisations_of_a_run() -> None:
     assert config.Training().update.fast == tuple(sorted(CPU))
     assert config.Training(fast=()).update.fast == ()
     assert speed.best("gpu") == GPU
@@ -316,7 +316,7 @@ assert "gtrl.nn.triton" not in sys.modules
 
 
 @pytest.mark.parametrize("missing", ["jax.experimental.pallas", "jax.experimental.pallas.triton"])
-def test_a_jax_without_triton(missing: str) -> None:
+def test_jax_without_triton_uses_the_plain_formulas(missing: str) -> None:
     """A GPU that could run the kernels gets the plain formulas, and one line in the log tells why."""
     program = WITHOUT_TRITON.replace("MISSING", missing)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
@@ -401,7 +401,7 @@ print("spread")
 """
 
 
-def test_several_devices() -> None:
+def test_several_devices_match_one() -> None:
     """Seeds, batch, or both over four devices of the host: the same numbers as on one."""
     flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=4"
     told = subprocess.run(
@@ -417,7 +417,7 @@ def test_several_devices() -> None:
 # --- the benchmark ---
 
 
-def test_work_by_hand() -> None:
+def test_flops_by_hand() -> None:
     """One GTRL step is 27 passes of 1024 rows, less the gradients at the inputs of what is trained."""
     case = bench.Case("gtrl", Spec(29, 8, 2), 4, 1024, "float32", GPU, (512, 512, 512))
     of = lambda inputs, outputs: 2 * 1024 * (512 * inputs + 2 * 512 * 512 + 512 * outputs)  # noqa: E731
@@ -428,7 +428,7 @@ def test_work_by_hand() -> None:
     assert bench.work(case, bench.synthetic(case.spec, 3000))["flops"] == 4 * flops
 
 
-def test_work_counts_bytes() -> None:
+def test_bytes_by_hand() -> None:
     """Behaviour cloning with one hidden layer: three forward operands a product, and the state read and written."""
     case = bench.Case("bc", SPEC, 1, 32, "float32", (), (16,))
     inputs, outputs = SPEC.observation_dim + SPEC.goal_dim, SPEC.action_dim
@@ -440,7 +440,7 @@ def test_work_counts_bytes() -> None:
     assert 0 < small < 100
 
 
-def test_the_reference_draws_what_we_draw() -> None:
+def test_reference_sampler_matches_the_package() -> None:
     """Rows are recovered from observations that are their own numbers; every other field follows from them."""
     rows, length = 600, 20
     terminals = np.arange(rows) % length == length - 1
@@ -470,7 +470,7 @@ def test_the_reference_draws_what_we_draw() -> None:
     assert (k[ahead] < j[ahead]).all()
 
 
-def test_the_reference_loop_steps_as_we_do() -> None:
+def test_reference_step_matches_the_package() -> None:
     """On the same batch, from the same networks: the same step."""
     algorithm, data = make("gtrl", hidden=(16,)), bench.synthetic(SPEC, 400, 50)
     how = config.Update(batch_size=32, learning_rate=3e-4)

@@ -109,7 +109,7 @@ def some_state(fill: float = 0.0) -> dict[str, np.ndarray]:
     return {"a": np.full((2, 50), fill, np.float32), "b": np.arange(6, dtype=np.uint32)}
 
 
-def test_the_newest_checkpoints_are_kept_and_those_for_good(tmp_path: Path) -> None:
+def test_newest_and_permanent_checkpoints_are_kept(tmp_path: Path) -> None:
     told = []
     with checkpoint.Writer(tmp_path, {2, 9}, 2) as writer:
         for step in range(1, 8):
@@ -119,7 +119,7 @@ def test_the_newest_checkpoints_are_kept_and_those_for_good(tmp_path: Path) -> N
     assert float(checkpoint.restore(tmp_path, 6, some_state())["a"][0, 0]) == 6
 
 
-def test_what_went_wrong_in_the_background_is_heard_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_background_write_errors_are_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -132,7 +132,7 @@ def test_what_went_wrong_in_the_background_is_heard_of(tmp_path: Path, monkeypat
         writer.save(3, some_state())
 
 
-def test_no_bit_can_fall_over_unnoticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_flipped_bits_are_detected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     state = some_state(0.5)
     checkpoint.save(tmp_path, 1, state)
     path = tmp_path / "1.npz"
@@ -153,7 +153,9 @@ def test_no_bit_can_fall_over_unnoticed(tmp_path: Path, capsys: pytest.CaptureFi
     capsys.readouterr()
 
 
-def test_a_damaged_checkpoint_is_put_aside_for_the_one_before(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_damaged_checkpoint_is_moved_aside_for_the_previous_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     assert checkpoint.newest(tmp_path, some_state()) == (0, None)
     for step in (1, 2, 3):
         checkpoint.save(tmp_path, step, some_state(step))
@@ -166,16 +168,14 @@ def test_a_damaged_checkpoint_is_put_aside_for_the_one_before(tmp_path: Path, ca
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1.npz", "2.npz.damaged", "3.npz.damaged"]
 
 
-def test_a_checkpoint_of_another_run_is_not_put_aside(tmp_path: Path) -> None:
+def test_checkpoint_of_another_run_is_not_moved_aside(tmp_path: Path) -> None:
     checkpoint.save(tmp_path, 1, some_state())
     with pytest.raises(RunError, match=r"does not fit this run: \['a'\] is float32\(2, 50\), not float32\(3,\)"):
         checkpoint.newest(tmp_path, {"a": np.zeros(3, np.float32)})
     assert checkpoint.steps(tmp_path) == [1]
 
 
-def test_a_checkpoint_that_cannot_be_opened_is_not_called_damaged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unreadable_checkpoint_is_not_moved_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint.save(tmp_path, 1, some_state())
     for raised, said in ((PermissionError(13, "Permission denied"), "Permission denied"), (MemoryError(), "too large")):
 
@@ -193,7 +193,7 @@ def test_a_checkpoint_that_cannot_be_opened_is_not_called_damaged(
 
 
 @pytest.mark.parametrize(("step", "number"), [(7, "SIGINT"), (26, "SIGTERM")])
-def test_a_signal_saves_and_ends_and_the_run_goes_on_bit_for_bit(
+def test_signal_saves_a_checkpoint_and_the_run_resumes_bit_for_bit(
     step: int, number: str, train: Train, whole: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
@@ -213,7 +213,7 @@ def test_a_signal_saves_and_ends_and_the_run_goes_on_bit_for_bit(
     assert_same(run, whole)
 
 
-def test_a_second_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:
+def test_second_ctrl_c_ends_at_once(tmp_path: Path) -> None:
     """Also while Python does not come to itself, as in a compilation: here, a wait that no handler interrupts."""
     program = """
 import ctypes, os, signal, threading, time
@@ -231,7 +231,7 @@ with Stop():
     assert time.monotonic() - began < 15
 
 
-def test_signals_are_left_alone_outside_the_main_thread() -> None:
+def test_signals_are_not_handled_outside_the_main_thread() -> None:
     before = signal.getsignal(signal.SIGINT)
     seen = []
 
@@ -246,7 +246,7 @@ def test_signals_are_left_alone_outside_the_main_thread() -> None:
 
 
 @pytest.mark.parametrize("step", [20, 40])
-def test_the_newest_checkpoint_is_damaged(step: int, train: Train, whole: Run, tmp_path: Path) -> None:
+def test_resume_with_damaged_checkpoints(step: int, train: Train, whole: Run, tmp_path: Path) -> None:
     """With 40 it goes back to 20; with both, to the beginning."""
     shutil.copytree(whole.path, tmp_path / "run")
     for damaged in {step, 40}:
@@ -256,14 +256,14 @@ def test_the_newest_checkpoint_is_damaged(step: int, train: Train, whole: Run, t
     assert (tmp_path / "run" / "checkpoints" / "40.npz.damaged").exists()
 
 
-def test_checkpoints_by_the_clock(train: Train, whole: Run) -> None:
+def test_checkpoints_by_time(train: Train, whole: Run) -> None:
     run = train(checkpoint_minutes=1e-9, keep=2, chunk=3)
     assert checkpoint.steps(run.checkpoints) == [20, 36, 39, 40]  # for good, the newest two, for good
     assert sorted(path.name for path in (run.path / "policies").iterdir()) == ["step-20", "step-40"]
     assert_same(run, whole)
 
 
-def test_a_full_disk(train: Train, whole: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_stops_training_and_it_resumes(train: Train, whole: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     written, left = checkpoint.write_npz, iter([True, True, False])
 
     def full(*args: Any, **options: Any) -> None:
@@ -281,7 +281,7 @@ def test_a_full_disk(train: Train, whole: Run, monkeypatch: pytest.MonkeyPatch) 
     assert_same(train(), whole)
 
 
-def test_two_processes_on_one_run(train: Train, whole: Run, tmp_path: Path) -> None:
+def test_second_process_on_a_run_is_rejected(train: Train, whole: Run, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     holds = (
         "import sys; from pathlib import Path; from gtrl.io.locks import locked\nwith locked(Path(sys.argv[1]), 'x'):"
@@ -296,7 +296,7 @@ def test_two_processes_on_one_run(train: Train, whole: Run, tmp_path: Path) -> N
     assert_same(train(), whole)
 
 
-def test_waiting_for_a_turn(tmp_path: Path) -> None:
+def test_waiting_for_a_lock(tmp_path: Path) -> None:
     order = []
 
     def second() -> None:
@@ -313,7 +313,7 @@ def test_waiting_for_a_turn(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_changes_are_told_and_refused_or_recorded(train: Train, whole: Run, tmp_path: Path) -> None:
+def test_config_changes_are_rejected_or_recorded(train: Train, whole: Run, tmp_path: Path) -> None:
     shutil.copytree(whole.path, tmp_path / "run")
     (tmp_path / "run" / "checkpoints" / "40.npz").unlink()
     rows = [
@@ -347,7 +347,9 @@ def test_changes_are_told_and_refused_or_recorded(train: Train, whole: Run, tmp_
         train(alpha=0.7)
 
 
-def test_another_version_is_a_change(train: Train, whole: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_version_counts_as_a_change(
+    train: Train, whole: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shutil.copytree(whole.path, tmp_path / "run")
     monkeypatch.setattr(resuming, "__version__", "99")
     monkeypatch.setattr(resuming.importlib.metadata, "version", lambda _: "98")
@@ -355,7 +357,7 @@ def test_another_version_is_a_change(train: Train, whole: Run, tmp_path: Path, m
         train()
 
 
-def test_longer_and_elsewhere_is_no_change(train: Train, whole: Run, mini_file: Path, tmp_path: Path) -> None:
+def test_more_steps_and_moved_files_are_not_a_change(train: Train, whole: Run, mini_file: Path, tmp_path: Path) -> None:
     """A run that was moved, with its data moved too, and was to be shorter before: its last line is not the log's."""
     train(steps=13)
     moved = (tmp_path / "run").rename(tmp_path / "moved")
@@ -365,7 +367,7 @@ def test_longer_and_elsewhere_is_no_change(train: Train, whole: Run, mini_file: 
     assert_same(gtrl.train("gtrl", data, **HOW, out=moved, resume=True), whole)
 
 
-def test_a_copy_without_checkpoints_is_not_begun_again(train: Train, whole: Run, tmp_path: Path) -> None:
+def test_copy_without_checkpoints_is_not_restarted(train: Train, whole: Run, tmp_path: Path) -> None:
     run = Run(shutil.copytree(whole.path, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints")))
     log = (run.path / "metrics.jsonl").read_bytes()
     for how in ({}, {"accept_changes": True, "alpha": 0.7}):
@@ -375,12 +377,12 @@ def test_a_copy_without_checkpoints_is_not_begun_again(train: Train, whole: Run,
     assert run.policy_steps == [20, 40]
 
 
-def test_resume_wants_to_know_of_what(train: Train) -> None:
+def test_resume_needs_out(train: Train) -> None:
     with pytest.raises(ConfigError, match="--resume needs --out"):
         train(out=None)
 
 
-def test_other_arrays_are_other_data(data: Data, tmp_path: Path) -> None:
+def test_changed_arrays_count_as_other_data(data: Data, tmp_path: Path) -> None:
     for change, refused in ((0.0, False), (1.0, True)):
         observations = data.train.observations + change
         other = Data(data.train._replace(observations=observations), task=data.task)
@@ -391,7 +393,7 @@ def test_other_arrays_are_other_data(data: Data, tmp_path: Path) -> None:
             gtrl.train("bc", other, out=tmp_path / "run", **HOW)
 
 
-def test_what_others_are_writing_is_left_alone(tmp_path: Path) -> None:
+def test_partial_files_of_running_processes_are_kept(tmp_path: Path) -> None:
     host = socket.gethostname().replace(".", "-")
     living = tmp_path / f"a.npz.{host}.{os.getppid()}.partial"
     dead = tmp_path / "deep" / f"b.npz.{host}.999999999.partial"
@@ -410,7 +412,7 @@ def test_steps_without_policies_are_not_evaluated(train: Train, caplog: pytest.L
     assert "failed" not in caplog.text
 
 
-def test_nothing_keeps_the_first_shard(data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_shard_and_states_are_released(data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor the first states: `fit` alone decides how long they live."""
     kept = []
 
@@ -431,14 +433,14 @@ def test_nothing_keeps_the_first_shard(data: Data, tmp_path: Path, monkeypatch: 
     assert kept == [True, True]
 
 
-def test_a_torn_log_is_told(train: Train, whole: Run, tmp_path: Path) -> None:
+def test_damaged_log_is_reported(train: Train, whole: Run, tmp_path: Path) -> None:
     shutil.copytree(whole.path, tmp_path / "run")
     (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 10}\n{"st\n')
     with pytest.raises(RunError, match=r"metrics\.jsonl, line 2 is not JSON"):
         train(steps=50)
 
 
-def test_half_of_the_policies_are_no_policies(whole: Run, tmp_path: Path) -> None:
+def test_step_with_missing_policies_does_not_count(whole: Run, tmp_path: Path) -> None:
     run = Run(shutil.copytree(whole.path, tmp_path / "run"))
     run.policy_path(5, 40).unlink()
     assert run.policy_steps == [20]
@@ -457,7 +459,7 @@ print(json.dumps({path.name: path.stat().st_mtime_ns for path in (out / "program
 """
 
 
-def test_a_gpus_run_goes_on_with_its_own_programs(mini_file: Path, tmp_path: Path) -> None:
+def test_gpu_run_resumes_with_its_own_compilation_cache(mini_file: Path, tmp_path: Path) -> None:
     """Where the cache in the home is gone, too; here a CPU stands in for the GPU."""
 
     def train(run: str, steps: int) -> dict[str, int]:
@@ -478,7 +480,7 @@ def test_a_gpus_run_goes_on_with_its_own_programs(mini_file: Path, tmp_path: Pat
         assert (tmp_path / "other" / "programs" / path.name).read_bytes() == path.read_bytes()
 
 
-def test_the_kind_of_a_run_is_what_decides_its_programs(whole: Run) -> None:
+def test_compilation_cache_key_depends_on_the_program(whole: Run) -> None:
     config = whole.config
     kind = programs.kind_of(config)
     same = config | {"seeds": [7, 8], "training": config["training"] | {"steps": 7, "keep": 1}}
@@ -500,7 +502,7 @@ class SimpleState(NamedTuple):
     optimizer: Any = None
 
 
-def test_the_step_is_found_at_which_a_number_was_none() -> None:
+def test_first_non_finite_step_is_located() -> None:
     asked = []
 
     def advance(count: int) -> list[Any]:
@@ -518,7 +520,7 @@ def test_the_step_is_found_at_which_a_number_was_none() -> None:
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 40])
-def test_training_stops_where_a_number_is_none(chunk: int, train: Train, data: Data, tmp_path: Path) -> None:
+def test_non_finite_values_stop_training(chunk: int, train: Train, data: Data, tmp_path: Path) -> None:
     """By hand: a step at a time, until something is not finite."""
     rate = 1e16
     algorithm, keys = make("gtrl", data.task, hidden=(8,)), loop.seed_keys([0, 5])
@@ -544,7 +546,7 @@ def test_training_stops_where_a_number_is_none(chunk: int, train: Train, data: D
             assert all(np.isfinite(file[key]).all() for key in file.files)
 
 
-def test_values_that_cannot_be_right_are_told() -> None:
+def test_implausible_values_are_reported() -> None:
     fine = {"value/least": 0.0, "value/greatest": 1.0, "value/spread": 0.2}
     assert watch.doubts({}) == watch.doubts(fine) == {}
     assert watch.doubts({**fine, "value/greatest": 1.2}) == {
@@ -554,7 +556,7 @@ def test_values_that_cannot_be_right_are_told() -> None:
     assert set(watch.doubts({**fine, "value/least": float("nan")})) == {"outside"}
 
 
-def test_warnings_are_kept_and_shown_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_warnings_are_recorded_and_shown_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def logged(start: int, *steps: int) -> None:
         session: Any = SimpleNamespace(run=Run(tmp_path), was_logged=lambda step: step <= start)
         file = MetricsFile()
@@ -576,7 +578,7 @@ def test_warnings_are_kept_and_shown_once(tmp_path: Path, caplog: pytest.LogCapt
     assert len(caplog.messages) == 1
 
 
-def test_values_are_looked_at_as_they_are(whole: Run, data: Data) -> None:
+def test_logged_value_range_matches_the_value_function(whole: Run, data: Data) -> None:
     """The logged range, against the value function itself on many rows."""
     from gtrl.runs.restore import load_state
 
@@ -607,7 +609,7 @@ def die_once(job: tuple[str, str, int]) -> int:
 
 
 @pytest.mark.parametrize("how", ["dies", "hangs"])
-def test_a_lost_workers_work_is_done_again(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_of_a_lost_worker_are_repeated(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "FIRST_PATIENCE_SECONDS", 30.0)
     monkeypatch.setattr(workers, "MIN_PATIENCE_SECONDS", 2.0)
     monkeypatch.setattr(workers, "PATIENCE_FACTOR", 1.0)
@@ -617,7 +619,7 @@ def test_a_lost_workers_work_is_done_again(how: str, tmp_path: Path, monkeypatch
     assert (tmp_path / "happened").exists()
 
 
-def test_patience_is_learned() -> None:
+def test_patience_follows_the_job_duration() -> None:
     hang_detector = workers.HangDetector()
     hang_detector.restart()
     assert hang_detector.limit_seconds == workers.FIRST_PATIENCE_SECONDS
@@ -659,7 +661,7 @@ def run_and_die_once(job: Any) -> Any:
 
 
 @pytest.mark.parametrize("count", [2, 3])
-def test_the_table_is_the_same_for_any_number_of_workers(
+def test_table_does_not_depend_on_the_number_of_workers(
     count: int, evaluated: Run, whole: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if one of them is killed halfway."""
@@ -671,7 +673,7 @@ def test_the_table_is_the_same_for_any_number_of_workers(
     assert (tmp_path / "happened").exists() == (count == 3)
 
 
-def test_an_environment_that_raises_is_told_with_where(
+def test_environment_error_names_task_goal_and_episode(
     whole: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stumble(slot: Any, action: Any, step: Any = rollout.RunningEpisode.step) -> Any:
@@ -689,7 +691,7 @@ def test_an_environment_that_raises_is_told_with_where(
     assert len(run.evaluations()) == 10
 
 
-def test_nobody_takes_back_what_another_process_added(tmp_path: Path) -> None:
+def test_concurrent_evaluations_keep_all_rows(tmp_path: Path) -> None:
     run = Run(tmp_path)
     row = {"algorithm": "bc", "task": MINI, "step": 1, "goal": "task1", "episodes": 1, "successes": 1}
 
@@ -720,7 +722,7 @@ class Seen(Callback):
         self.evaluations.append((step, len(rows)))
 
 
-def test_evaluating_while_training(train: Train, evaluated: Run) -> None:
+def test_evaluation_during_training(train: Train, evaluated: Run) -> None:
     seen = Seen()
     run = train(callbacks=[EvaluateDuring(2, workers=1), seen])
     assert (run.path / "eval.csv").read_bytes() == (evaluated.path / "eval.csv").read_bytes()
@@ -736,7 +738,7 @@ def test_evaluating_while_training(train: Train, evaluated: Run) -> None:
     assert seen.evaluations == [(40, 10)]
 
 
-def test_an_evaluation_that_fails_does_not_stop_training(
+def test_failing_evaluation_does_not_stop_training(
     train: Train, whole: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: Any, **__: Any) -> Iterator[Any]:
@@ -749,7 +751,7 @@ def test_an_evaluation_that_fails_does_not_stop_training(
     assert_same(train(), whole)
 
 
-def test_an_evaluation_ends_with_its_run(whole: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluation_ends_with_its_run(whole: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(shutil.copytree(whole.path, tmp_path / "run"))
     monkeypatch.setattr(rollout, "_run_job", lambda _: time.sleep(600))
     began = time.monotonic()
@@ -768,7 +770,7 @@ def test_an_evaluation_ends_with_its_run(whole: Run, tmp_path: Path, monkeypatch
 # --- real processes, killed at random moments ---
 
 
-KILLS = ("--kinds", "kill", "terminate", "--faults", "2", "--steps", "2500", "--life", "1.5", "--episodes", "0")
+KILLS = ("--kinds", "kill", "terminate", "--faults", "2", "--steps", "500", "--life", "0.7", "--episodes", "0")
 ALL_FAULTS = ("--faults", "38")  # each kind twice
 
 

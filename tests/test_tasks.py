@@ -94,7 +94,7 @@ def printed() -> dict[str, dict[str, Any]]:
     return {row["name"]: row for row in rows}
 
 
-def test_json_lists_the_nineteen_in_the_papers_order_and_then_the_others(printed: dict[str, dict[str, Any]]) -> None:
+def test_json_lists_the_papers_tasks_in_order_and_then_the_others(printed: dict[str, dict[str, Any]]) -> None:
     others = ["pointmaze-medium-navigate", "pointmaze-medium-stitch", "pointmaze-mini-navigate"]
     assert list(printed)[:22] == [*PAPER, *others]
     assert [name for name, row in printed.items() if row["paper"]] == list(PAPER)
@@ -192,7 +192,7 @@ def test_every_method_has_defaults_for_every_task() -> None:
 # OGBench's manipulation environments warn about their own action space and about a missing screen.
 @pytest.mark.filterwarnings("ignore:.*precision lowered by casting", "ignore:.*DISPLAY environment variable")
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
-def test_environments_have_these_sizes(task: OGBenchTask) -> None:
+def test_sizes_of_the_environments(task: OGBenchTask) -> None:
     env = make_environment(task)
     observation, info = env.reset(seed=0, options={"task_id": tasks.GOALS_PER_TASK})
     assert observation.shape == (task.observation_dim,)
@@ -203,7 +203,7 @@ def test_environments_have_these_sizes(task: OGBenchTask) -> None:
     env.close()
 
 
-def test_the_step_budget_ends_an_episode() -> None:
+def test_step_budget_ends_an_episode() -> None:
     task = EXTRA_TASKS["pointmaze-mini-navigate"]
     env = make_environment(task)
     env.reset(seed=0, options={"task_id": 1})

@@ -40,7 +40,7 @@ def test_dense_and_sparse_processes_agree():
     assert Process.from_dense(p[:1, 1:, :1]).deterministic
 
 
-def test_a_successor_may_be_listed_twice_or_in_vain():
+def test_successor_may_be_listed_twice_or_with_probability_zero():
     process = Process(np.array([[[1, 1, 0]], [[0, 1, 0]]]), np.array([[[0.5, 0.5, 0]], [[0.25, 0.5, 0.25]]]))
     np.testing.assert_array_equal(process.dense[:, 0], [[0, 1], [0.5, 0.5]])
     np.testing.assert_array_equal(process.graph.toarray(), [[0, 1], [1, 1]])
@@ -95,7 +95,7 @@ RNG = np.random.default_rng(0)
         (lambda: magnified(("s",), 0), "1 time or more, not 0"),
     ],
 )  # fmt: skip
-def test_bad_input_gives_a_sentence(make: Callable[[], object], sentence: str):
+def test_invalid_input_gives_a_one_line_error(make: Callable[[], object], sentence: str):
     with pytest.raises(ProcessError, match=sentence):
         make()
 
@@ -113,7 +113,7 @@ def test_bad_input_gives_a_sentence(make: Callable[[], object], sentence: str):
         Anchored,
     ],
 )
-def test_a_discount_is_below_one(use: Callable[[float], object], gamma: float):
+def test_discount_must_be_below_one(use: Callable[[float], object], gamma: float):
     with pytest.raises(ProcessError, match="must be at least 0 and below 1"):
         use(gamma)
 
@@ -128,12 +128,12 @@ def test_a_discount_is_below_one(use: Callable[[float], object], gamma: float):
         (lambda: dataset_draws(TWO_STEPS, 3, 2, 0.9, decomposable="positions"), "did you mean 'position'"),  # pyright: ignore[reportArgumentType]
     ],
 )
-def test_an_unknown_switch_gives_a_sentence(make: Callable[[], object], sentence: str):
+def test_unknown_option_gives_a_one_line_error(make: Callable[[], object], sentence: str):
     with pytest.raises(GtrlError, match=sentence):
         make()
 
 
-def test_numbers_of_any_type_make_a_process():
+def test_process_accepts_any_numeric_type():
     whole = Process(np.array([[[1.0]], [[0.0]]]), np.ones((2, 1, 1), int))
     np.testing.assert_array_equal(optimal_values(whole, 0.5), [[1, 0.5], [0.5, 1]])
 
@@ -152,7 +152,7 @@ def test_model_draws_are_a_distribution(gamma: float):
     assert draws.probability[draws.m].sum() == pytest.approx(0.5, abs=1e-11)
 
 
-def test_too_many_draws_give_a_sentence():
+def test_too_many_draws_give_a_one_line_error():
     log = Log.of([([0, 1], [0, 0])])
     with pytest.raises(ProcessError, match="too many to list"):
         dataset_draws(log, 100_000, 4, 0.9)
@@ -339,7 +339,7 @@ def test_draws_from_a_log(seed: int, decomposable: Literal["position", "draw"], 
     np.testing.assert_array_equal(np.argwhere(d.drawn), entries[d.first])
 
 
-def test_draws_are_added_up_on_the_way(monkeypatch: pytest.MonkeyPatch):
+def test_draws_are_summed_in_parts(monkeypatch: pytest.MonkeyPatch):
     """Long logs are tallied in parts; the sums are the same."""
     monkeypatch.setattr("gtrl.theory.draws.HELD", 5)
     paths = random_paths(np.random.default_rng(0), actions=2)
@@ -368,7 +368,7 @@ def test_monte_carlo_values(seed: int):
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(("hindsight", "normalise"), [(True, "after"), (True, "never"), (False, "never")])
-def test_gtrl_settles_where_the_enumeration_does(seed: int, hindsight: bool, normalise: Literal["after", "never"]):
+def test_gtrl_fixed_point_matches_enumeration(seed: int, hindsight: bool, normalise: Literal["after", "never"]):
     paths = random_paths(np.random.default_rng(seed), actions=1)
     trajectories, mixture = [[s for s, _ in path] for path in paths], (0.1, 0.5, 0.4)
     expected = finite.fixed_point(
@@ -381,7 +381,7 @@ def test_gtrl_settles_where_the_enumeration_does(seed: int, hindsight: bool, nor
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_trl_settles_where_the_enumeration_does(seed: int):
+def test_trl_fixed_point_matches_enumeration(seed: int):
     paths = random_paths(np.random.default_rng(seed), actions=1)
     listed = finite.draws([[s for s, _ in path] for path in paths], TRAJECTORY_GOALS, 0.7)
     expected = finite.fixed_point(
@@ -418,7 +418,7 @@ def test_weights(normalise: Literal["after", "before", "never"], rho_reads: Lite
     np.testing.assert_array_equal(unweighted.weights(q, d, y_a, y_td), d.probability)
 
 
-def test_fits_that_do_not_settle_say_so(monkeypatch: pytest.MonkeyPatch):
+def test_fits_that_do_not_converge_raise(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("gtrl.theory.anchored.MOST_FITS", 3)
     with pytest.raises(ProcessError, match="not settled after 3; the last one changed"):
         Anchored(0.99).fixed_point(dataset_draws(teleporter_log(), 13, 1, 0.99))

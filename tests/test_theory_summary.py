@@ -22,7 +22,7 @@ GAMMA = 0.99
 # --- the command ---
 
 
-def test_it_prints_example_1_and_one_line_for_each_check(capsys: pytest.CaptureFixture[str]):
+def test_theory_prints_example_1_and_one_line_per_check(capsys: pytest.CaptureFixture[str]):
     assert main(["theory", "--processes", "3"]) == 0
     said = capsys.readouterr().out
     by_name = {line.split("│")[1].strip(): line.split("│")[2:-1] for line in said.splitlines() if line.startswith("│")}
@@ -40,16 +40,16 @@ def test_it_prints_example_1_and_one_line_for_each_check(capsys: pytest.CaptureF
     ("flags", "sentence"),
     [(["--processes", "0"], "at least one random process"), (["--seed", "-1"], "the seed must be 0 or more")],
 )
-def test_bad_flags_get_a_sentence(flags: list[str], sentence: str, capsys: pytest.CaptureFixture[str]):
+def test_bad_flags_get_a_one_line_error(flags: list[str], sentence: str, capsys: pytest.CaptureFixture[str]):
     assert main(["theory", *flags]) == 2
     assert sentence in capsys.readouterr().err
 
 
-def test_the_flag_and_the_checks_have_one_default():
+def test_flag_and_checks_have_the_same_default():
     assert inspect.signature(theory_command).parameters["processes"].default == checks.PROCESSES
 
 
-def test_the_seed_decides_the_processes():
+def test_seed_determines_the_processes():
     same, again, other = (checks.random_cases(4, seed) for seed in (0, 0, 1))
     for a, b in zip(same, again, strict=True):
         np.testing.assert_array_equal(a.process.dense, b.process.dense)
@@ -111,12 +111,12 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("name", "wrong", "how"), WRONG)
-def test_a_check_fails_where_something_is_wrong(name: str, wrong: str, how: Any, monkeypatch: pytest.MonkeyPatch):
+def test_check_fails_on_wrong_values(name: str, wrong: str, how: Any, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(checks, wrong, spoiled(getattr(checks, wrong), how))
     assert not next(check for check in checks.run(3) if check.name == name).holds
 
 
-def test_fits_that_fall_are_noticed(monkeypatch: pytest.MonkeyPatch):
+def test_check_fails_on_decreasing_fits(monkeypatch: pytest.MonkeyPatch):
     class Overshoots(checks.Anchored):
         """Right in the end, but the first fit from 0 is too high."""
 
@@ -128,11 +128,11 @@ def test_fits_that_fall_are_noticed(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 12))])
-def test_checks_hold_whatever_the_seed(seed: int):
+def test_checks_hold_for_any_seed(seed: int):
     assert all(check.holds for check in checks.run(12, seed))
 
 
-def test_a_failing_check_is_said_and_is_an_exit_status(
+def test_failing_check_is_reported_with_exit_status_1(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     failing = checks.Check("Proposition 9", "pigs fly", 7, 0.5)
@@ -148,7 +148,7 @@ def test_a_check_without_cases_does_not_hold():
 # --- counterexamples ---
 
 
-def test_every_counterexample_shows_what_it_says():
+def test_every_counterexample_holds():
     found = list(counterexamples.run())
     assert all(example.shown for example in found)
     assert len({example.assumption for example in found}) == len(found) == 14
@@ -166,7 +166,7 @@ def test_counterexamples_by_hand():
         assert (example().found, example().expected) == pytest.approx((found, expected), abs=1e-9)
 
 
-def test_the_next_action_in_hindsight_by_hand():
+def test_next_action_in_hindsight_by_hand():
     """From 1, action 0 is at goal 2 at once and every three steps again; action 1 comes by only every other round.
 
     A round is three steps long and passes 2 with probability 1/2, whatever was before.
@@ -224,7 +224,7 @@ def test_composition_stays_logarithmic_when_it_is_fitted():
         assert (more <= 3).all()
 
 
-def test_the_scene_is_one_of_luck_and_gaps():
+def test_scene_values_by_hand():
     here = pictures.scene()
     s, goal = here.maze.names["s"], here.goal
     # By hand: two steps into the teleporter, then 1 step from A; or from B right, down, left, down, right and up.
@@ -263,7 +263,7 @@ def test_example_values_are_those_of_the_processes():
 # --- the docs ---
 
 
-def test_the_example_of_the_docs_runs(capsys: pytest.CaptureFixture[str]):
+def test_docs_example_runs(capsys: pytest.CaptureFixture[str]):
     page = Path(__file__).parents[1] / "docs" / "theory.md"
     (example,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
     exec(compile(example, str(page), "exec"), {})
@@ -273,7 +273,7 @@ def test_the_example_of_the_docs_runs(capsys: pytest.CaptureFixture[str]):
     assert second
 
 
-def test_the_numbers_of_the_docs_are_those_of_the_command():
+def test_docs_numbers_match_the_command():
     """The table of Example 1, and what happens without each assumption, in the order of the page."""
     page = (Path(__file__).parents[1] / "docs" / "theory.md").read_text()
     values = summary.example_values()

@@ -44,7 +44,7 @@ def trained(algorithm: Algorithm, seeds: list[int], training: config.Training = 
 
 
 @pytest.mark.parametrize("name", SOME)
-def test_a_seed_alone_equals_the_same_seed_beside_others(name: str):
+def test_seed_alone_equals_the_same_seed_among_others(name: str):
     algorithm = method(name)
     alone, together = trained(algorithm, [7]), trained(algorithm, [3, 7, 1])
     for one, many in zip(jax.tree.leaves(alone.nets), jax.tree.leaves(together.nets), strict=True):
@@ -53,7 +53,7 @@ def test_a_seed_alone_equals_the_same_seed_beside_others(name: str):
 
 
 @pytest.mark.usefixtures("optimized")
-def test_chunk_length_changes_nothing_not_even_the_logs():
+def test_chunk_length_does_not_change_results_or_logs():
     logs: dict[int, list] = {1: [], 7: [], 50: []}
     finals = []
     for chunk, log in logs.items():
@@ -77,7 +77,7 @@ def test_logged_metrics_are_means_over_the_steps_since_the_last_log():
 
 
 @pytest.mark.parametrize("source", ["updated", "previous"])
-def test_targets_are_the_moving_average_written_in_algorithm_1(source: str):
+def test_targets_are_the_moving_average_of_algorithm_1(source: str):
     algorithm, training = method("gtrl"), dataclasses.replace(TRAINING, steps=1, target_from=source)
     data, keys = walks(), loop.seed_keys([0])
     before = jax.device_get(loop.init(algorithm, training.update, data.spec, keys, data))
@@ -123,7 +123,7 @@ def test_the_default_checkpoints_are_the_scored_steps():
     assert config.Training(steps=10, checkpoints=(3, 12), checkpoint_every=4).checkpoint_steps == [3, 4, 8, 10]
 
 
-def test_lists_will_do_for_tuples_and_trl_takes_its_own_goals_only():
+def test_fields_accept_lists_and_trl_only_its_own_goals():
     assert hash(make("bc", hidden=[8, 8])) == hash(make("bc", hidden=(8, 8)))
     with pytest.raises(ConfigError, match="alpha is -1"):
         make("gtrl", alpha=-1)

@@ -97,7 +97,7 @@ def assert_same(one: Outcome, other: Outcome) -> None:
 
 
 @pytest.mark.parametrize("goal", [1, 5])
-def test_the_filmed_episode_is_the_evaluated_one(goal: int, tmp_path: Path) -> None:
+def test_video_shows_the_evaluated_episode(goal: int, tmp_path: Path) -> None:
     policy = linear_policy(tmp_path / "policy.npz", TO_THE_GOAL)
     film, evaluated = filmed(policy, ogbench_task(MINI), goal, number=2, base_seed=7)
     assert_same(film.outcome, evaluated)
@@ -131,14 +131,14 @@ def count(pixels: np.ndarray, colour: str) -> int:
     return int((pixels == np.round(255 * np.array(to_rgb(colour)))).all(-1).sum())
 
 
-def test_a_policy_that_acts_at_random_meets_the_same_noise(tmp_path: Path) -> None:
+def test_stochastic_policy_gets_the_same_noise(tmp_path: Path) -> None:
     policy = random_policy(tmp_path / "flow.npz", ogbench_task(MINI), kind="flow", flow_steps=3)
     assert_same(*(found if isinstance(found, Outcome) else found.outcome for found in filmed(policy, short(), 2)))
 
 
 @pytest.mark.filterwarnings("ignore:.*precision lowered by casting", "ignore:.*DISPLAY environment variable")
 @pytest.mark.parametrize("name", ["cube-single-play", "antmaze-large-navigate", "antsoccer-arena-navigate"])
-def test_other_families_are_not_disturbed_by_looking_at_the_goal(name: str, tmp_path: Path) -> None:
+def test_rendering_the_goal_does_not_disturb_the_episode(name: str, tmp_path: Path) -> None:
     task = ogbench_task(name)
     policy = random_policy(tmp_path / "policy.npz", task)
     env, job = make_environment(task), Job(str(policy), task, (Episode(3, 0),), 0, record=1)
@@ -155,7 +155,7 @@ def noise(*shape: int) -> np.ndarray:
     return np.random.default_rng(sum(shape)).integers(0, 256, (*shape, 3)).astype(np.uint8)
 
 
-def test_a_frame_holds_its_pictures_as_they_are() -> None:
+def test_frame_contains_its_pictures_unchanged() -> None:
     left, above, below = noise(90, 121), noise(31, 50), noise(27, 40)
     columns = [[Picture("episode", left)], [Picture("above", above), Picture("goal", below)]]
     frame = compose(columns, Caption("title", "text", success=True))
@@ -167,7 +167,7 @@ def test_a_frame_holds_its_pictures_as_they_are() -> None:
         np.testing.assert_array_equal(pixels[top : top + height, start : start + width], picture)
 
 
-def test_captions_change_the_head_of_a_frame_alone() -> None:
+def test_captions_change_only_the_head_of_a_frame() -> None:
     columns = [[Picture("episode", noise(60, 300))], [Picture("goal", noise(60, 300))]]
     plain = np.asarray(compose(columns, Caption("GTRL", "step 1")))
     changes = {"title": Caption("TRL", "step 1"), "text": Caption("GTRL", "step 2")}
@@ -211,7 +211,7 @@ def test_columns_of_pictures() -> None:
     ]
 
 
-def test_the_last_frame_is_held() -> None:
+def test_last_frame_is_repeated() -> None:
     films = [
         Film(Outcome(Episode(1, 0), True, 3, np.zeros(2)), [b"a", b"b"]),
         Film(Outcome(Episode(2, 0), True, 1, np.zeros(2)), [b"c"]),
@@ -246,7 +246,7 @@ def decoded(path: Path) -> np.ndarray:
     return np.frombuffer(raw, np.uint8).reshape(-1, 48, 64, 3)[:, 24, 32].astype(int)
 
 
-def test_a_packed_frame_loses_nothing() -> None:
+def test_packed_frames_are_lossless() -> None:
     pixels = noise(20, 30)
     np.testing.assert_array_equal(np.asarray(unpacked(packed(Image.fromarray(pixels)))), pixels)
 
@@ -309,9 +309,7 @@ def test_encoders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("reads", ["", "sys.stdin.buffer.read()"])
-def test_an_encoder_that_fails_leaves_what_was_there(
-    reads: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failing_encoder_keeps_the_previous_file(reads: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, encoder = tmp_path / "film.mp4", tmp_path / "ffmpeg"
     path.write_bytes(b"before")
     program(encoder, reads, "open(sys.argv[-1], 'w').write('half')", "sys.exit('first\\nno such codec')")
@@ -390,7 +388,7 @@ def test_trajectories_picture(drawn: list[Figure], tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["trajectories.png"]
 
 
-def test_mazes_without_teleporters_have_none_in_the_legend(drawn: list[Figure], tmp_path: Path) -> None:
+def test_legend_without_teleporters(drawn: list[Figure], tmp_path: Path) -> None:
     trajectories_picture(tmp_path / "a.png", plan_of("pointmaze-medium-navigate"), [], "")
     legend = drawn[0].axes[-1].get_legend()
     assert legend is not None
@@ -431,7 +429,7 @@ def evaluate(*args: Any) -> int:
     return cli.main(["evaluate", *map(str, args), "--episodes", "1", "--workers", "1"])
 
 
-def test_a_runs_film(
+def test_video_of_a_run(
     run: Path, studio: list[dict[str, Any]], drawn: list[Figure], capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = {path.name for path in run.iterdir()}
@@ -456,7 +454,7 @@ def test_a_runs_film(
     )
 
 
-def test_a_policy_files_film(run: Path, studio: list[dict[str, Any]], drawn: list[Figure], tmp_path: Path) -> None:
+def test_video_of_a_policy_file(run: Path, studio: list[dict[str, Any]], drawn: list[Figure], tmp_path: Path) -> None:
     policy = run / "policies/step-10/seed-5.npz"
     beside = {path.name for path in policy.parent.iterdir()}
     assert evaluate(policy, "--video-file", tmp_path / "other" / "mine.gif") == 0
@@ -469,7 +467,7 @@ def test_a_policy_files_film(run: Path, studio: list[dict[str, Any]], drawn: lis
     np.testing.assert_array_equal(drawn[0].axes[3].lines[0].get_xydata(), np.asarray(outcome.path))
 
 
-def test_films_that_cannot_be_made_cost_no_evaluation(
+def test_video_errors_do_not_lose_the_evaluation(
     run: Path,
     studio: list[dict[str, Any]],
     tmp_path: Path,
@@ -506,7 +504,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return reasons
 
 
-def test_which_opengl(tried: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_opengl_backend_choice(tried: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(VideoError, match=r"libegl1.*libosmesa6.*Tried were egl: no EGL; osmesa: no OSMesa\.$"):
         find_gl()
     monkeypatch.setenv("DISPLAY", ":0")
@@ -526,7 +524,7 @@ def test_which_opengl(tried: dict[str, str], monkeypatch: pytest.MonkeyPatch) ->
     assert find_gl() == ""
 
 
-def test_what_does_not_work_is_found_out_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_opengl_backends_are_probed_in_a_subprocess(monkeypatch: pytest.MonkeyPatch) -> None:
     before = dict(os.environ)
     assert cameras._why_not("abacus") == "invalid value for environment variable MUJOCO_GL: abacus"
     assert dict(os.environ) == before
@@ -570,7 +568,7 @@ def cut(film: Film, index: int, sizes: Sequence[tuple[int, int]]) -> list[np.nda
     return found
 
 
-def test_a_maze_as_the_camera_sees_it(shots: dict[str, tuple[Film, Job]]) -> None:
+def test_camera_view_of_a_maze(shots: dict[str, tuple[Film, Job]]) -> None:
     """From above, x to the right and y up; the agent stands at its start and, in the picture beside, on the goal."""
     film, job = shots["pointmaze-large-navigate"]
     assert len(film.frames) == 2
@@ -600,7 +598,9 @@ def test_a_maze_as_the_camera_sees_it(shots: dict[str, tuple[Film, Job]]) -> Non
     ("name", "sizes"),
     [("antmaze-large-navigate", [(440, 440), (283, 206)]), ("cube-single-play", [(440, 440), (440, 440)])],
 )
-def test_walkers_and_arms(name: str, sizes: list[tuple[int, int]], shots: dict[str, tuple[Film, Job]]) -> None:
+def test_camera_views_of_walkers_and_arms(
+    name: str, sizes: list[tuple[int, int]], shots: dict[str, tuple[Film, Job]]
+) -> None:
     film, job = shots[name]
     (evaluated,) = run_episodes(load_policy(job.policy), dataclasses.replace(job, task=ogbench_task(name)))
     assert (film.outcome.success, film.outcome.length) == (evaluated.success, evaluated.length)
@@ -612,7 +612,7 @@ def test_walkers_and_arms(name: str, sizes: list[tuple[int, int]], shots: dict[s
     assert np.abs(first[0] - last[0]).mean() > 1  # it moved
 
 
-def test_a_film_from_beginning_to_end(gl: str, tmp_path: Path) -> None:
+def test_video_from_start_to_end(gl: str, tmp_path: Path) -> None:
     task = short(length=3)
     policy = linear_policy(tmp_path / "policy.npz", TO_THE_GOAL)
     films = video.film_policy(policy, task, gl, base_seed=3, workers=1, show=False)
