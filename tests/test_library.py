@@ -438,7 +438,7 @@ def test_method_needs_its_own_name(data: Data, tmp_path: Path) -> None:
     class Taken(BC):
         name: ClassVar = "bc"
 
-    for kind, message in ((Nameless, "Nameless needs a name of its own"), (Taken, "there is a method 'bc' already")):
+    for kind, message in ((Nameless, "Nameless needs a name of its own"), (Taken, "a method named 'bc' is already registered")):
         with pytest.raises(ConfigError, match=message):
             gtrl.train(kind, data, out=tmp_path / "run", **HOW)
     with pytest.raises(ConfigError, match="None is not a method"):
