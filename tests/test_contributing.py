@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_worked_example_of_a_new_method(tmp_path, mini_file):
-    section = (ROOT / "docs" / "extending.md").read_text().split("## A method")[1]
+    section = (ROOT / "docs" / "extending.md").read_text().split("## How do I add a method?")[1]
     (tmp_path / "mix.py").write_text(re.findall(r"```python\n(.*?)```", section, re.S)[0])
 
     how = ["--share", "0.3", "--steps", "20", "--batch-size", "32", "--hidden", "8", "--seeds", "0"]

@@ -1,7 +1,7 @@
 """Checkpoints: the whole training state of all seeds, an npz file each.
 
 A file is written atomically and has a checksum of every array: a flipped bit is noticed, not trained on. (Orbax
-restores such numbers without a warning: docs/runs.md.)
+restores such numbers without a warning: docs/appendix/robustness-log.md.)
 """
 
 import logging
