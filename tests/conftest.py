@@ -1,4 +1,4 @@
-"""Shared by the tests: small dataset files, one tiny trained run for the whole session, and quick compilation."""
+"""Shared fixtures: small dataset files and one small trained run per session. Sets up fast compilation."""
 
 import gc
 import os
@@ -15,16 +15,16 @@ from gtrl.runs.run import Run
 
 MINI = "pointmaze-mini-navigate"
 
-# Most programs here run for a few steps, and XLA spends several times longer on making them fast than on all else.
-# Set before JAX is imported, and in the environment, so that the processes that tests start compile quickly too.
+# Most programs here run for a few steps only, so XLA's optimisations would take longer than everything else.
+# Set before JAX is imported, and in the environment, so that subprocesses compile quickly too.
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
-os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"  # nothing is left in the home of whoever runs the tests
-os.environ.pop("COLUMNS", None)  # tables are read from the output: no width of whoever runs the tests
+os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"  # tests leave nothing in the home directory
+os.environ.pop("COLUMNS", None)  # the width of printed tables must not depend on the terminal
 quick = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {quick}"
 gc.set_threshold(50_000, 20, 20)  # tracing allocates many small objects; few of them are garbage
 
-# The files that take longest go first, so that no worker is left alone with one at the end.
+# The slowest files run first, so that no worker is left with a slow one at the end.
 LONGEST = (
     "survival",
     "speed",
@@ -50,11 +50,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _optimized():
-    """Lets XLA optimize: for tests that run long, and for those about the last bits of optimized programs."""
+    """Enables XLA's optimisations: for tests with many steps, and for tests about bits of optimised programs."""
     import jax
 
     for disabled in (False, True):
-        jax.clear_caches()  # what was compiled the other way does not count
+        jax.clear_caches()  # programs compiled with the other setting must not be reused
         jax.config.update("jax_disable_most_optimizations", disabled)
         if not disabled:
             yield
@@ -66,7 +66,7 @@ optimized_file = pytest.fixture(_optimized, scope="module")
 
 @pytest.fixture(scope="module", autouse=True)
 def _forget_plugins():
-    """Methods and tasks that one file registers are not known to the next."""
+    """Removes the methods and tasks that a test file registered."""
     before = [(registry, dict(registry.entries), dict(registry.modules)) for registry in registries]
     yield
     for registry, things, modules in before:
@@ -75,7 +75,7 @@ def _forget_plugins():
 
 @pytest.fixture(scope="module", autouse=True)
 def _forget_programs():
-    """Compiled programs of one file are of no use to the next, and some gigabytes in all."""
+    """Clears compiled programs after each file; all files together would need some gigabytes."""
     yield
     if "jax" in sys.modules:
         sys.modules["jax"].clear_caches()
@@ -83,7 +83,7 @@ def _forget_programs():
 
 @pytest.fixture(scope="session")
 def mini_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twelve collected episodes of the demo's maze (and one for validation). Not to be changed."""
+    """Twelve collected episodes of the demo's maze (and one for validation). Must not be modified."""
     from gtrl.data.collect.files import collect
 
     return collect(MINI, tmp_path_factory.mktemp("data") / f"{MINI}-v0.npz", episodes=12, workers=1)
@@ -91,7 +91,7 @@ def mini_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def gtrl_run(mini_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """GTRL on it: two seeds, twenty steps, checkpoints and policies at 10 and 20. Copy it before changing it."""
+    """GTRL trained on `mini_file`: two seeds, twenty steps, checkpoints at 10 and 20. Copy it before modifying it."""
     import gtrl
 
     return gtrl.train(
@@ -102,7 +102,7 @@ def gtrl_run(mini_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture
 def write_file(tmp_path: Path) -> Callable[..., Path]:
-    """Writes two good point-maze episodes of 4 and 5 rows, with the changes asked for; None leaves an array out."""
+    """Writes two valid point-maze episodes of 4 and 5 rows with the given changes; None leaves an array out."""
 
     def write(name: str = "data.npz", **changes: Any) -> Path:
         rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""Files that are broken or meant to break the reader: each is refused in one sentence, in bounded time and memory."""
+"""Damaged or malicious files are rejected with a one-line error, in bounded time and memory."""
 
 import io
 import json
@@ -37,24 +37,24 @@ MEGABYTE = 2**20
 
 
 def rewrite(path: Path, change: Callable[[dict[str, bytes]], list[tuple[str, bytes]]], method: int = 0) -> None:
-    """Other members, in an archive that is whole and has the right checksums."""
+    """Replaces the members; the archive stays complete and its checksums right."""
     with zipfile.ZipFile(path) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     with warnings.catch_warnings(), zipfile.ZipFile(path, "w", method) as archive:
-        warnings.simplefilter("ignore", UserWarning)  # two members of a name
+        warnings.simplefilter("ignore", UserWarning)  # two members with one name
         for name, content in change(members):
             archive.writestr(name, content)
 
 
 def with_members(*added: tuple[str, bytes], method: int = 0) -> Damage:
-    """Members put in the place of those of the same name, or behind the others."""
+    """Replaces members of the same name, or appends new ones."""
     names = {name for name, _ in added}
     kept = lambda members: [each for each in members.items() if each[0] not in names]  # noqa: E731
     return lambda path: rewrite(path, lambda members: [*kept(members), *added], method)
 
 
 def with_bytes(find: bytes, put: Callable[[int, bytes], bytes], last: bool = False) -> Damage:
-    """The content changed at the first or last place of some bytes."""
+    """Changes the content at the first or last occurrence of some bytes."""
 
     def damage(path: Path) -> None:
         content = path.read_bytes()
@@ -64,7 +64,7 @@ def with_bytes(find: bytes, put: Callable[[int, bytes], bytes], last: bool = Fal
 
 
 def field(signature: bytes, offset: int, form: str, value: int, last: bool = False) -> Damage:
-    """One number of a record of the archive."""
+    """Changes one number in a record of the archive."""
     packed = struct.pack(form, value)
     put = lambda at, old: old[: at + offset] + packed + old[at + offset + len(packed) :]  # noqa: E731
     return with_bytes(signature, put, last)
@@ -76,7 +76,7 @@ def npy(header: dict[str, Any] | bytes, data: bytes = bytes(72), claimed: int | 
 
 
 def claiming(descr: Any = "<f4", shape: Any = (9, 2), data: bytes = bytes(72), order: Any = False) -> Damage:
-    """Observations whose header says this."""
+    """Observations with this header."""
     header = {"descr": descr, "fortran_order": order, "shape": shape}
     return with_members(("observations.npy", npy(header, data)))
 
@@ -86,7 +86,7 @@ def literal(text: bytes, claimed: int | None = None) -> Damage:
 
 
 def bomb(megabytes: int, claimed: int | None = None) -> Damage:
-    """Observations of so many megabytes of zeros, packed; that may claim to be fewer bytes."""
+    """Observations of so many megabytes of compressed zeros; the header may declare fewer bytes."""
 
     def damage(path: Path) -> None:
         content = npy({"descr": "|i1", "fortran_order": False, "shape": (megabytes * MEGABYTE, 1)}, b"")
@@ -98,7 +98,7 @@ def bomb(megabytes: int, claimed: int | None = None) -> Damage:
 
 
 class Payload:
-    """Makes a file when it is unpickled."""
+    """Creates a file when it is unpickled."""
 
     def __init__(self, mark: Path) -> None:
         self.mark = mark
@@ -115,7 +115,7 @@ def crowded(path: Path) -> None:
 
 
 def short(path: Path) -> None:
-    """Fewer bytes than claimed, with a checksum that is right for them."""
+    """Fewer bytes than declared, with a matching checksum."""
     content = npy({"descr": "|i1", "fortran_order": False, "shape": (9, 2)}, b"\1")
     with_members(("observations.npy", content), method=zipfile.ZIP_DEFLATED)(path)
     field(DIRECTORY, 24, "<I", len(content) + 17, last=True)(path)
@@ -134,7 +134,7 @@ def swallowed(path: Path) -> None:
     path.write_bytes(content[: before + 32] + length + content[before + 34 :])
 
 
-# --- what is refused, and how ---
+# --- rejected files ---
 
 DEEP = b"(" * 150 + b")" * 150
 UNREADABLE: dict[str, tuple[Damage, str]] = {
@@ -170,7 +170,7 @@ UNREADABLE: dict[str, tuple[Damage, str]] = {
     "long header": (literal(b" " * 10**5), "'observations' has a header of 100,000 bytes"),
     "endless header": (literal(b"{}", claimed=2**32 - 1), "'observations' has a header of 4,294,967,295 bytes"),
     "not an array": (with_members(("observations.npy", b"1, 2")), "'observations' is damaged"),
-    "something else": (with_members(("README", b"mine")), "it holds 'README', which is not an array"),
+    "something else": (with_members(("README", b"text")), "it holds 'README', which is not an array"),
     "an array twice": (twice, "its array 'actions' occurs twice"),
     "renamed in the directory": (
         with_bytes(b"qpos.npy", lambda at, old: old[:at] + b"Q" + old[at + 1 :], last=True), "'Qpos' is not at its"),
@@ -191,21 +191,21 @@ UNREADABLE: dict[str, tuple[Damage, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("damage", "said"), UNREADABLE.values(), ids=UNREADABLE)
-def test_bad_files_are_rejected_with_a_one_line_error(damage: Damage, said: str, write_file: Write) -> None:
+@pytest.mark.parametrize(("damage", "message"), UNREADABLE.values(), ids=UNREADABLE)
+def test_bad_files_are_rejected_with_a_one_line_error(damage: Damage, message: str, write_file: Write) -> None:
     path = write_file()
     damage(path)
-    with pytest.raises(DataError, match=said) as caught:
+    with pytest.raises(DataError, match=message) as caught:
         check_file(path)
     assert str(caught.value).startswith(f"{path} is not a readable npz file; ")
     assert is_one_sentence(str(caught.value)), caught.value
     if not path.is_dir():  # which is a dataset of shards
-        with pytest.raises(DataError, match=said):
+        with pytest.raises(DataError, match=message):
             load_dataset(path, MINI)
 
 
 WIDE = np.full((9, 2), 0.5)
-# changes to a good file: what the sentence says
+# changes to a valid file: the error message
 UNFIT: dict[str, tuple[dict[str, Any], str]] = {
     "complex": ({"observations": WIDE + 1j}, "'observations' holds complex numbers, not real numbers"),
     "text": ({"actions": WIDE.astype("U3")}, "'actions' holds text, not real numbers"),
@@ -227,20 +227,20 @@ UNFIT: dict[str, tuple[dict[str, Any], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("changes", "said"), UNFIT.values(), ids=UNFIT)
+@pytest.mark.parametrize(("changes", "message"), UNFIT.values(), ids=UNFIT)
 def test_data_that_cannot_be_trained_on_is_rejected(
-    changes: dict[str, Any], said: str, write_file: Write, capsys: pytest.CaptureFixture[str]
+    changes: dict[str, Any], message: str, write_file: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write_file(**changes)
-    with pytest.raises(DataError, match=said) as caught:
+    with pytest.raises(DataError, match=message) as caught:
         load_dataset(path, MINI)
     assert is_one_sentence(str(caught.value)), caught.value
-    assert main(["data", "check", str(path), "--task", MINI]) == 2  # which tells all, and does not stumble
+    assert main(["data", "check", str(path), "--task", MINI]) == 2  # reports all problems without an exception
     assert "problem " in capsys.readouterr().out
 
 
 def test_largest_accepted_values(write_file: Write) -> None:
-    """What float32 can hold, if only just, and every way to write a truth."""
+    """The largest values that fit float32, and every type of boolean."""
     largest = float(np.finfo(np.float32).max)
     rounded = largest * (1 + 2**-26)  # nearer to the largest than to the next power of two
     for terminals in (np.int8, np.float64, np.uint64, bool):
@@ -249,7 +249,7 @@ def test_largest_accepted_values(write_file: Write) -> None:
 
 
 def test_goals_beyond_float32_are_rejected() -> None:
-    """A cube's position is multiplied by ten on its way to the goal."""
+    """A cube's position is multiplied by ten to form the goal."""
     task = TASKS["cube-single-play"]
     qpos = np.full((4, 21), 1.0, np.float32)
     arrays = {
@@ -304,17 +304,17 @@ def test_objects_are_never_unpickled(write_file: Write, tmp_path: Path) -> None:
     header = {"descr": "|O", "fortran_order": False, "shape": (1,)}
     hostile = npy(header, pickle.dumps(np.array([Payload(mark)], object)))
     np.load(io.BytesIO(hostile), allow_pickle=True)
-    assert mark.exists()  # it would do harm
+    assert mark.exists()  # unpickling would create the file
     mark.unlink()
     data, policy, expert = write_file(), tmp_path / "policy.npz", tmp_path / "expert.npz"
     save_policy(policy, mlp_file.MLP(LAYERS), HEADER)
     mlp_file.write(expert, *mlp_file.MLP([mlp.Layer(np.ones((29, 8)), np.ones(8))]).export())
     for path, name, read in ((data, "qpos", load_dataset), (policy, "weight0", load_policy), (expert, "bias0", Expert)):
         whole = path.read_bytes()
-        for content, said in ((hostile, "never unpickled"), (pickle.dumps(Payload(mark)), "is damaged")):
+        for content, message in ((hostile, "never unpickled"), (pickle.dumps(Payload(mark)), "is damaged")):
             path.write_bytes(whole)
             with_members((f"{name}.npy", content))(path)
-            with pytest.raises(GtrlError, match=said):
+            with pytest.raises(GtrlError, match=message):
                 read(path)
         path.write_bytes(pickle.dumps(Payload(mark)))
         with pytest.raises(GtrlError, match="not a zip archive"):
@@ -345,7 +345,7 @@ def test_rejecting_a_file_needs_little_memory(damage: Damage, write_file: Write)
 
 
 def test_decompression_stops_at_the_declared_size(tmp_path: Path) -> None:
-    """Two megabytes are claimed and two hundred follow: what is beyond is never unpacked."""
+    """Two megabytes are declared and two hundred follow: the rest is never decompressed."""
     path, content = tmp_path / "a.npz", npy({"descr": "|i1", "fortran_order": False, "shape": (2 * MEGABYTE, 1)}, b"")
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("observations.npy", content + bytes(200 * MEGABYTE))
@@ -367,7 +367,7 @@ def test_arrays_larger_than_memory_are_rejected(write_file: Write, monkeypatch: 
     monkeypatch.setattr(npz, "_memory_bytes", lambda: needed - 1)
     with pytest.raises(DataError, match=r"its arrays are 0\.0 GiB, more than the memory of this machine\.$"):
         read_npz(path, DataError)
-    assert set(read_npz(path, DataError, ("qpos",))) == {"qpos"}  # only what is read counts
+    assert set(read_npz(path, DataError, ("qpos",))) == {"qpos"}  # only arrays that are read count
 
 
 def test_memory_error_is_reported(write_file: Write, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -388,13 +388,13 @@ def test_small_highly_compressed_data_is_read(write_file: Write) -> None:
     assert sum(array.nbytes for array in arrays.values()) > npz.MAX_UNPACKED_BYTES
     with pytest.raises(DataError, match="claims to unpack to"):
         read_npz(path, DataError)
-    np.savez(path, allow_pickle=False, **arrays)  # as the sentence says
+    np.savez(path, allow_pickle=False, **arrays)  # as the message suggests
     np.testing.assert_array_equal(read_npz(path, DataError)["observations"], arrays["observations"])
     np.savez_compressed(path, observations=arrays["observations"][: rows // 2])
     assert read_npz(path, DataError)["observations"].shape == (rows // 2, 8)
 
 
-# --- what is read ---
+# --- accepted files ---
 
 GOOD: dict[str, Any] = {
     "float32": np.arange(18, dtype=np.float32).reshape(9, 2),
@@ -418,12 +418,12 @@ def test_valid_arrays_are_read_as_by_numpy(save: Callable[..., None], tmp_path: 
     save(path, **GOOD)
     found, shapes = read_npz(path, DataError), shapes_in(path, DataError)
     assert list(found) == list(GOOD)
-    with np.load(path) as theirs:
+    with np.load(path) as expected:
         for name, array in found.items():
-            np.testing.assert_array_equal(array, theirs[name])
-            assert array.dtype == theirs[name].dtype.newbyteorder("=")
+            np.testing.assert_array_equal(array, expected[name])
+            assert array.dtype == expected[name].dtype.newbyteorder("=")
             assert array.dtype.isnative
-            assert shapes[name] == array.shape == theirs[name].shape
+            assert shapes[name] == array.shape == expected[name].shape
 
 
 def test_later_npy_header_versions(tmp_path: Path) -> None:
@@ -456,13 +456,13 @@ def test_a_streamed_archive_is_read(write_file: Write) -> None:
 
 
 def test_unused_arrays_may_hold_anything(write_file: Write) -> None:
-    """A stranger's file may keep objects beside its data; they are not read."""
+    """A file may hold objects in addition to its data; they are not read."""
     path = write_file(notes=np.array([{"by": "me"}], object))
     np.testing.assert_array_equal(load_dataset(path, MINI).train.goals, np.load(path)["qpos"])
 
 
 def test_mutated_files_are_read_unchanged_or_rejected(write_file: Write) -> None:
-    """Two hundred of them; benchmarks/mutations.py makes more, and worse."""
+    """Two hundred random mutations; benchmarks/mutations.py makes more."""
     path = write_file(goals=np.arange(18.0).reshape(9, 2))
     whole, expected = path.read_bytes(), arrays_of(load_dataset(path))
     refusals = []
@@ -503,7 +503,7 @@ NO_WIDTH = {
     "weight0": np.ones((4, 0)), "weight1": np.ones((0, 2)),
     "bias0": np.ones(0), "scale0": np.ones(0), "shift0": np.ones(0),
 }  # fmt: skip
-# changes to the header, to the arrays (None leaves one out), and what the sentence says
+# changes to the header, to the arrays (None leaves one out), and the error message
 POLICIES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "endless layers": ({"layers": 10**9}, {}, r"'layers' of its header is invalid \(1000000000\)"),
     "no layers": ({"layers": 0}, {}, r"'layers' of its header is invalid \(0\)"),
@@ -548,13 +548,13 @@ def write_policy(path: Path, header: dict[str, Any], arrays: dict[str, Any]) -> 
     np.savez(path, allow_pickle=False, **{key: array for key, array in arrays.items() if array is not None})
 
 
-@pytest.mark.parametrize(("header", "arrays", "said"), POLICIES.values(), ids=POLICIES)
+@pytest.mark.parametrize(("header", "arrays", "message"), POLICIES.values(), ids=POLICIES)
 def test_invalid_policy_files_are_rejected(
-    header: dict[str, Any], arrays: dict[str, Any], said: str, tmp_path: Path
+    header: dict[str, Any], arrays: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "policy.npz"
     write_policy(path, header, arrays)
-    with pytest.raises(RunError, match=said) as caught:
+    with pytest.raises(RunError, match=message) as caught:
         load_policy(path)
     assert str(caught.value).startswith(str(path))
     assert is_one_sentence(str(caught.value)), caught.value

@@ -1,7 +1,7 @@
 """The ten baselines' losses, gradients and values against NumPy written from their formulas, in float64.
 
-Each method has one reference below. It takes the networks twice: `n` is what learns, and `held` is the same networks
-where no gradient may flow. Moving `n` alone gives finite differences of exactly what each network should learn from.
+Each method has one reference below. It takes the networks twice: `n` is trained, and `held` is the same networks
+without gradients. Moving `n` alone gives finite differences of exactly the terms that train each network.
 """
 
 import math
@@ -582,7 +582,7 @@ EXPECTILE = "and must lie in [0.5, 1)."
 
 
 @pytest.mark.parametrize(
-    ("name", "field", "value", "sentence"),
+    ("name", "field", "value", "message"),
     [
         ("td", "n", 0, f"n {AT_LEAST_1}"),
         ("td-n", "n", -1, "n is -1 and must be a positive integer."),
@@ -600,10 +600,10 @@ EXPECTILE = "and must lie in [0.5, 1)."
         ("coe", "anchor", -0.1, "anchor is -0.1 and must be a non-negative number."),
     ],
 )
-def test_invalid_fields_are_rejected(name, field, value, sentence):
+def test_invalid_fields_are_rejected(name, field, value, message):
     with pytest.raises(ConfigError) as error:
         make(name, **{field: value})
-    assert str(error.value).startswith(sentence)
+    assert str(error.value).startswith(message)
 
 
 def test_tdp_needs_fewer_candidates_than_rows():

@@ -1,4 +1,4 @@
-"""The command line: what it says and leaves behind, and that bad input gets one sentence and changes nothing."""
+"""The command line: output and files, and a one-line error without side effects for bad input."""
 
 import errno
 import json
@@ -59,7 +59,7 @@ Gtrl = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def gtrl(capsys: pytest.CaptureFixture[str]) -> Gtrl:
-    """Runs a command; its exit status, what it printed and what it complained about."""
+    """Runs a command and returns its exit status, stdout and stderr."""
 
     def run(*args: Any) -> tuple[int, str, str]:
         capsys.readouterr()
@@ -75,7 +75,7 @@ def gtrl(capsys: pytest.CaptureFixture[str]) -> Gtrl:
 
 @pytest.fixture(scope="module")
 def bc_run(mini_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A real run, by the command line. Copy it before changing it."""
+    """A run trained by the command line. Copy it before modifying it."""
     out = tmp_path_factory.mktemp("runs") / "bc"
     assert cli.main(["train", "bc", "--task", MINI, "--data", str(mini_file), "--out", str(out), *TINY]) == 0
     return out
@@ -83,7 +83,7 @@ def bc_run(mini_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything around training as it is, but no step is taken."""
+    """Runs everything except the training steps."""
     monkeypatch.setattr(loop, "init", lambda *_: None)
     monkeypatch.setattr(driver, "fit", lambda *_, **__: None)
 
@@ -92,13 +92,13 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def assert_one_sentence(result: tuple[int, str, str], said: str) -> None:
-    status, output, complaint = result
+def assert_one_line_error(result: tuple[int, str, str], message: str) -> None:
+    status, output, stderr = result
     assert (status, output) == (2, "")
-    assert complaint.startswith("gtrl: ")
-    assert complaint.count("\n") == 1, complaint
-    assert complaint.endswith((".\n", "?\n"))
-    assert said in complaint
+    assert stderr.startswith("gtrl: ")
+    assert stderr.count("\n") == 1, stderr
+    assert stderr.endswith((".\n", "?\n"))
+    assert message in stderr
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -183,16 +183,16 @@ def resume(gtrl: Gtrl, data: Path, out: Path, *flags: Any) -> tuple[int, str, st
 
 
 def lasting(run: Path) -> dict[str, bytes]:
-    """What two runs of the same config have in common, bit for bit."""
+    """The files that two runs of the same config share, bit for bit."""
     kept = {"metrics.jsonl", "config.json"}
     return {name: content for name, content in contents(run).items() if name in kept or name.startswith("policies")}
 
 
 def test_resumed_run_is_bit_identical(gtrl: Gtrl, bc_run: Path, mini_file: Path, tmp_path: Path) -> None:
     afresh = tmp_path / "afresh"
-    assert resume(gtrl, mini_file, afresh)[0] == 0  # there is nothing yet: an ordinary start
+    assert resume(gtrl, mini_file, afresh)[0] == 0  # no run yet: a normal start
     assert lasting(afresh) == lasting(bc_run)
-    # As if it had been stopped after step 10, in the middle of a line.
+    # As if stopped after step 10, in the middle of a line.
     (afresh / "checkpoints/20.npz").unlink()
     shutil.rmtree(afresh / "policies/step-20")
     with (afresh / "metrics.jsonl").open("a") as file:
@@ -204,9 +204,9 @@ def test_resumed_run_is_bit_identical(gtrl: Gtrl, bc_run: Path, mini_file: Path,
     assert lasting(afresh) == lasting(bc_run)
 
 
-@pytest.mark.usefixtures("no_training")  # to be quick where the refusal is missing
+@pytest.mark.usefixtures("no_training")  # to be quick if the check is missing
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         (["--gamma", 0.5], "algorithm.gamma was 0.995 and is 0.5 now; choose another --out, or --accept-changes"),
         (["--seeds", 0, 1], "seeds was [0, 3] and is [0, 1] now"),
@@ -220,11 +220,11 @@ def test_resumed_run_is_bit_identical(gtrl: Gtrl, bc_run: Path, mini_file: Path,
     ],
 )
 def test_resume_rejects_another_config(
-    flags: list[Any], said: str, gtrl: Gtrl, bc_run: Path, mini_file: Path, tmp_path: Path
+    flags: list[Any], message: str, gtrl: Gtrl, bc_run: Path, mini_file: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
     shutil.copytree(bc_run, run)
-    assert_one_sentence(resume(gtrl, mini_file, run, *flags), said)
+    assert_one_line_error(resume(gtrl, mini_file, run, *flags), message)
     assert contents(run) == contents(bc_run)
 
 
@@ -233,8 +233,8 @@ def test_resume_rejects_another_method_and_other_data(
 ) -> None:
     before = contents(bc_run)
     other = gtrl("train", "trl", "--task", MINI, "--data", mini_file, "--out", bc_run, *TINY, "--resume")
-    assert_one_sentence(other, 'algorithm.name was "bc" and is "trl" now')
-    assert_one_sentence(resume(gtrl, write_file(), bc_run), "data.digest was")
+    assert_one_line_error(other, 'algorithm.name was "bc" and is "trl" now')
+    assert_one_line_error(resume(gtrl, write_file(), bc_run), "data.digest was")
     assert contents(bc_run) == before
 
 
@@ -251,28 +251,28 @@ def test_resume_needs_only_the_run_directory(gtrl: Gtrl, bc_run: Path, tmp_path:
     assert config["training"] == before["training"] | {"steps": 30}
     assert (config["algorithm"], config["seeds"]) == (before["algorithm"], before["seeds"])
     assert (run / "policies/step-30/seed-3.npz").exists()
-    # So they do where the method is named too.
-    said = "algorithm.gamma was 0.995 and is 0.5 now"
-    assert_one_sentence(gtrl("train", "bc", "--resume", "--out", run, "--gamma", 0.5), said)
+    # Also if the method is named.
+    message = "algorithm.gamma was 0.995 and is 0.5 now"
+    assert_one_line_error(gtrl("train", "bc", "--resume", "--out", run, "--gamma", 0.5), message)
     other = gtrl("train", "trl", "--resume", "--out", run, "--data", before["data"]["source"])
-    assert_one_sentence(other, 'algorithm.name was "bc" and is "trl" now')
+    assert_one_line_error(other, 'algorithm.name was "bc" and is "trl" now')
 
 
 def test_resume_rejects_a_run_of_another_version(gtrl: Gtrl, bc_run: Path, tmp_path: Path) -> None:
     config = json.loads((bc_run / "config.json").read_text())
     config["training"]["momentum"] = 0.9
     (tmp_path / "config.json").write_text(json.dumps(config))
-    said = f"{tmp_path} was made by another version: Training has no field 'momentum' here."
-    assert_one_sentence(gtrl("train", "--resume", "--out", tmp_path), said)
+    message = f"{tmp_path} was made by another version: Training has no field 'momentum' here."
+    assert_one_line_error(gtrl("train", "--resume", "--out", tmp_path), message)
 
 
-# --- what --out may be ---
+# --- output folders ---
 
 
 def test_out_with_a_run_is_not_overwritten(gtrl: Gtrl, bc_run: Path, mini_file: Path) -> None:
     before = contents(bc_run)
     result = gtrl("train", "bc", "--task", MINI, "--data", mini_file, "--out", bc_run, *TINY)
-    assert_one_sentence(result, "holds a run already")
+    assert_one_line_error(result, "holds a run already")
     assert contents(bc_run) == before
 
 
@@ -280,12 +280,12 @@ def test_out_with_other_files_is_not_overwritten(gtrl: Gtrl, mini_file: Path, tm
     (tmp_path / "thesis.tex").write_text("precious")
     for more in ([], ["--resume"]):
         result = gtrl("train", "bc", "--task", MINI, "--data", mini_file, "--out", tmp_path, *TINY, *more)
-        assert_one_sentence(result, "is not empty and not a run directory")
-    status, _, complaint = gtrl(
+        assert_one_line_error(result, "is not empty and not a run directory")
+    status, _, stderr = gtrl(
         "train", "bc", "--task", MINI, "--data", mini_file, "--out", tmp_path / "thesis.tex", *TINY
     )
     assert status == 2
-    assert "thesis.tex" in complaint
+    assert "thesis.tex" in stderr
     assert contents(tmp_path) == {"thesis.tex": b"precious"}
 
 
@@ -303,7 +303,7 @@ OUTPUTS = (
 
 @pytest.fixture
 def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every command's work fails: what cannot be written must be found out before it begins."""
+    """Makes every command's work fail: unwritable output must be reported before it starts."""
     import gtrl.bench
     import gtrl.data.collect.files
     import gtrl.data.dataset
@@ -313,7 +313,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     import gtrl.theory.summary
 
     def work(*_: Any, **__: Any) -> None:
-        raise AssertionError("the work has begun")
+        raise AssertionError("the work has started")
 
     monkeypatch.setattr(gtrl.bench, "bench", work)
     monkeypatch.setattr(gtrl.data.collect.files, "collect", work)
@@ -333,7 +333,7 @@ def test_unwritable_output_is_reported_before_any_work(
     file.write_text("precious")
     for path, why in ((file, "it is a file"), (file / "below", f"{file} is a file")):
         result = gtrl(*command.format(path).split())
-        assert_one_sentence(result, f"{path} cannot be a folder: {why}; choose another --")
+        assert_one_line_error(result, f"{path} cannot be a folder: {why}; choose another --")
     assert contents(tmp_path) == {"thesis.tex": b"precious"}
 
     def read_only(**_: Any) -> None:
@@ -342,13 +342,13 @@ def test_unwritable_output_is_reported_before_any_work(
     monkeypatch.setattr(tempfile, "TemporaryFile", read_only)
     path = tmp_path / "new"
     result = gtrl(*command.format(path).split())
-    assert_one_sentence(result, f"nothing can be written to {path} (read-only file system); choose another --")
+    assert_one_line_error(result, f"nothing can be written to {path} (read-only file system); choose another --")
     assert not path.exists()
 
 
 def test_output_file_must_not_be_a_folder(gtrl: Gtrl, tmp_path: Path) -> None:
     result = gtrl("bench", "bc", "--out", tmp_path)
-    assert_one_sentence(result, f"{tmp_path} is a folder, not a file; choose another --out.")
+    assert_one_line_error(result, f"{tmp_path} is a folder, not a file; choose another --out.")
 
 
 def test_disk_errors_name_the_file(gtrl: Gtrl, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -356,7 +356,7 @@ def test_disk_errors_name_the_file(gtrl: Gtrl, monkeypatch: pytest.MonkeyPatch) 
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/data/a.npz")
 
     monkeypatch.setitem(cli.COMMANDS, "tasks", full)
-    assert_one_sentence(gtrl("tasks"), "/data/a.npz: No space left on device.")
+    assert_one_line_error(gtrl("tasks"), "/data/a.npz: No space left on device.")
 
 
 @pytest.mark.usefixtures("no_training")
@@ -424,7 +424,7 @@ def test_suggested_next_command_is_quoted(gtrl: Gtrl, mini_file: Path, tmp_path:
     assert shlex.split(command) == ["gtrl", "evaluate", str(out)]
 
 
-# --- a method and a task of one's own ---
+# --- a user-defined method and task ---
 
 OWN_MODULE = """
 from dataclasses import dataclass
@@ -434,11 +434,11 @@ from gtrl.algorithms.bc import BC
 
 
 @dataclass(frozen=True)
-class Mine(BC):
-    "Cloning with fields that the trainer has too."
+class Custom(BC):
+    "Cloning with fields that training has too."
 
-    name = "mine"
-    title = "Mine"
+    name = "custom"
+    title = "Custom"
     steps: int = 3  # of its own
     batch_size: float = 0.5
     inner_steps: int = 7
@@ -450,7 +450,7 @@ TASK = gtrl.Task("my-task", defaults={"gamma": 0.5, "steps": 4})
 
 @pytest.fixture
 def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """`own_module.py` in the current directory, which is not on the path; forgotten afterwards."""
+    """`own_module.py` in the current directory, which is not on the path; unregistered afterwards."""
     from gtrl.algorithms import ALGORITHMS
     from gtrl.tasks import REGISTERED
 
@@ -466,7 +466,7 @@ def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]
 
 @pytest.fixture
 def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
-    """The arguments that `train` was called with, in place of a training."""
+    """The arguments that `train` was called with, instead of training."""
     import gtrl.training.train
 
     calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
@@ -482,7 +482,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[Any, ...], dict
 def test_method_fields_with_names_of_training_fields(
     gtrl: Gtrl, own_module: str, trained: list[Any], write_file: Callable[..., Path]
 ) -> None:
-    train = ("train", f"{own_module}:Mine", "--data", write_file(qpos=None, qvel=None))
+    train = ("train", f"{own_module}:Custom", "--data", write_file(qpos=None, qvel=None))
     assert gtrl(*train, "--task", f"{own_module}:TASK")[0] == 0
     flags = ("--steps", "1e5", "--method.steps", "2e1", "--method.batch-size", 0.25, "--inner-steps", 8)
     assert gtrl(*train, *flags)[0] == 0
@@ -491,14 +491,14 @@ def test_method_fields_with_names_of_training_fields(
     ):
         assert named["training"].steps == steps
         assert named["training"].batch_size == 1024
-        assert args[0] is sys.modules[own_module].Mine
+        assert args[0] is sys.modules[own_module].Custom
         assert tuple(named[field] for field in ("steps", "batch_size", "inner_steps", "gamma")) == own
     assert sys.path[-1] == str(Path.cwd())  # after what is installed
-    status, output, _ = gtrl("train", f"{own_module}:Mine", "--help")
+    status, output, _ = gtrl("train", f"{own_module}:Custom", "--help")
     assert status == 0
     for line in ("--steps INT", "--method.steps INT", "of its own (default: 3)", "--method.batch-size FLOAT"):
         assert line in output
-    assert_one_sentence(gtrl(*train, "--method.stepps", 3), "did you mean --method.steps?")
+    assert_one_line_error(gtrl(*train, "--method.stepps", 3), "did you mean --method.steps?")
 
 
 def test_integer_flags_accept_exponents(gtrl: Gtrl, trained: list[Any], write_file: Callable[..., Path]) -> None:
@@ -523,18 +523,18 @@ def test_flags_become_callbacks(gtrl: Gtrl, trained: list[Any], mini_file: Path)
     assert (evaluation.episodes, evaluation.workers) == (3, 2)
     assert wandb.options == {"project": "mazes", "mode": "offline"}
     assert full["handle_signals"] is True
-    assert_one_sentence(gtrl(*train, "--eval-during", "--eval-episodes", 0), "--eval-episodes is 0")
+    assert_one_line_error(gtrl(*train, "--eval-during", "--eval-episodes", 0), "--eval-episodes is 0")
 
 
 def test_run_of_a_plugin_is_resumed_from_its_config(
     gtrl: Gtrl, own_module: str, trained: list[Any], bc_run: Path, tmp_path: Path
 ) -> None:
     config = json.loads((bc_run / "config.json").read_text())
-    config["algorithm"] |= {"name": "mine", "steps": 5, "batch_size": 0.125, "inner_steps": 6}
+    config["algorithm"] |= {"name": "custom", "steps": 5, "batch_size": 0.125, "inner_steps": 6}
     (tmp_path / "config.json").write_text(json.dumps(config | {"task": "my-task", "plugins": [own_module]}))
     assert gtrl("train", "--resume", "--out", tmp_path, "--method.steps", 6)[::2] == (0, "")
     ((args, named),) = trained
-    assert (args[0].name, args[1].task.name) == ("mine", "my-task")
+    assert (args[0].name, args[1].task.name) == ("custom", "my-task")
     assert (named["steps"], named["batch_size"], named["inner_steps"], named["hidden"]) == (6, 0.125, 6, (8,))
     assert (named["training"].steps, named["training"].batch_size, named["seeds"]) == (20, 32, (0, 3))
     assert (named["out"], named["resume"]) == (tmp_path, True)
@@ -542,7 +542,7 @@ def test_run_of_a_plugin_is_resumed_from_its_config(
 
 ENTRY_POINTS = """
 [gtrl.methods]
-mine = own_module:Mine
+custom = own_module:Custom
 broken = broken_module:Method
 
 [gtrl.tasks]
@@ -562,12 +562,12 @@ def test_plugins_are_listed(gtrl: Gtrl, own_module: str, tmp_path: Path, monkeyp
     (line,) = [line for line in gtrl("tasks")[1].splitlines() if " my-task " in line]
     cells = [cell.strip() for cell in line.split("│")[1:-1]]
     assert cells == ["my-task", "own", "no", "", "", "", "", "", "", "", "", "", "0.5", ""]
-    status, output, complaint = gtrl("algorithms", "--json")
+    status, output, stderr = gtrl("algorithms", "--json")
     assert status == 0
-    assert [row["name"] for row in json.loads(output)] == [*METHODS, "mine"]
-    assert complaint.startswith("gtrl: the method 'broken' of an installed package cannot be loaded: ")
-    assert "it raised ZeroDivisionError: division by zero" in complaint
-    assert " mine " in gtrl("algorithms")[1]
+    assert [row["name"] for row in json.loads(output)] == [*METHODS, "custom"]
+    assert stderr.startswith("gtrl: the method 'broken' of an installed package cannot be loaded: ")
+    assert "it raised ZeroDivisionError: division by zero" in stderr
+    assert " custom " in gtrl("algorithms")[1]
     assert own_module in sys.modules
 
 
@@ -575,7 +575,7 @@ def test_plugins_are_listed(gtrl: Gtrl, own_module: str, tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "message"),
     [
         ("trian", "unknown command 'trian': did you mean 'train'?"),
         ("foo", "unknown command 'foo': choose from demo, tasks, algorithms, data, train, evaluate, theory, bench."),
@@ -607,16 +607,16 @@ def test_plugins_are_listed(gtrl: Gtrl, own_module: str, tmp_path: Path, monkeyp
     ],
 )
 def test_mistakes_get_a_one_line_error(
-    command: str, said: str, gtrl: Gtrl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: str, message: str, gtrl: Gtrl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))  # where OGBench's cache would be
-    assert_one_sentence(gtrl(*command.split()), said)
+    assert_one_line_error(gtrl(*command.split()), message)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         ("--gamma 1.5", "gamma is 1.5"),
         ("--gamma 0", "gamma is 0"),
@@ -632,18 +632,20 @@ def test_mistakes_get_a_one_line_error(
         ("--target-rate 2", "target_rate is 2"),
         ("--seeds 0 0", "seeds are [0, 0]"),
         ("--seeds -1", "seeds are [-1]"),
-        ("--seeds 4294967296", "seeds are [4294967296]"),  # one more than a stream of keys can be named by
+        ("--seeds 4294967296", "seeds are [4294967296]"),  # one more than the largest seed
     ],
 )
-def test_out_of_range_values_are_rejected(flags: str, said: str, gtrl: Gtrl, mini_file: Path, tmp_path: Path) -> None:
+def test_out_of_range_values_are_rejected(
+    flags: str, message: str, gtrl: Gtrl, mini_file: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "run"
     result = gtrl("train", "gtrl", "--task", MINI, "--data", mini_file, "--out", out, *flags.split())
-    assert_one_sentence(result, said)
+    assert_one_line_error(result, message)
     assert not out.exists()
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "message"),
     [
         ("train bc --gamma high", "high"),
         ("train bc --steps 1.5", "1.5 is not a whole number"),
@@ -654,12 +656,12 @@ def test_out_of_range_values_are_rejected(flags: str, said: str, gtrl: Gtrl, min
         ("tasks --jsn", "--json"),
     ],
 )
-def test_invalid_flags_are_rejected(command: str, said: str, gtrl: Gtrl) -> None:
-    status, output, complaint = gtrl(*command.split())
+def test_invalid_flags_are_rejected(command: str, message: str, gtrl: Gtrl) -> None:
+    status, output, stderr = gtrl(*command.split())
     assert (status, output) == (2, "")
-    assert said in complaint
-    assert "Traceback" not in complaint
-    assert complaint.count("usage: ") == complaint.count("usage: gtrl")  # not the name of some Python file
+    assert message in stderr
+    assert "Traceback" not in stderr
+    assert stderr.count("usage: ") == stderr.count("usage: gtrl")  # not the name of a Python file
 
 
 BAD_DATA = {
@@ -671,17 +673,17 @@ BAD_DATA = {
 }
 
 
-@pytest.mark.parametrize(("changes", "said"), BAD_DATA.values(), ids=BAD_DATA)
+@pytest.mark.parametrize(("changes", "message"), BAD_DATA.values(), ids=BAD_DATA)
 def test_bad_data_is_rejected(
-    changes: dict[str, Any], said: str, gtrl: Gtrl, write_file: Callable[..., Path], tmp_path: Path
+    changes: dict[str, Any], message: str, gtrl: Gtrl, write_file: Callable[..., Path], tmp_path: Path
 ) -> None:
     path = write_file(**changes)
     before = contents(tmp_path)
-    assert_one_sentence(gtrl("train", "bc", "--task", MINI, "--data", path, "--out", tmp_path / "run"), said)
+    assert_one_line_error(gtrl("train", "bc", "--task", MINI, "--data", path, "--out", tmp_path / "run"), message)
     assert contents(tmp_path) == before
-    status, output, complaint = gtrl("data", "check", path, "--task", MINI)
-    assert (status, complaint) == (2, "")
-    assert said in output
+    status, output, stderr = gtrl("data", "check", path, "--task", MINI)
+    assert (status, stderr) == (2, "")
+    assert message in output
     assert "this file has problems" in output
 
 
@@ -689,7 +691,7 @@ def test_truncated_data_is_rejected(gtrl: Gtrl, write_file: Callable[..., Path],
     path = write_file()
     path.write_bytes(path.read_bytes()[:-200])
     for command in (["train", "bc", "--task", MINI, "--out", tmp_path / "run", "--data"], ["data", "check"]):
-        assert_one_sentence(gtrl(*command, path), "it may be truncated")
+        assert_one_line_error(gtrl(*command, path), "it may be truncated")
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -712,7 +714,7 @@ def test_exit_status_after_a_signal(
     assert gtrl("tasks") == (status, "", "gtrl: interrupted; step 3 is saved\n")
 
 
-# --- what is shown, and where ---
+# --- messages and terminals ---
 
 
 def test_log_messages(gtrl: Gtrl, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -724,7 +726,7 @@ def test_log_messages(gtrl: Gtrl, monkeypatch: pytest.MonkeyPatch, capsys: pytes
 
     monkeypatch.setitem(cli.COMMANDS, "tasks", work)
     assert gtrl("tasks") == (0, f"a [bold] path/that/is/long/{100 * 'x'}\n", "gtrl: something [odd]\n")
-    work()  # as a library, within pytest, which takes the warning
+    work()  # as a library, within pytest, which captures the warning
     assert capsys.readouterr() == ("", "")
 
 
@@ -799,10 +801,10 @@ def test_narrow_terminal_shows_everything(columns: int, gtrl: Gtrl, monkeypatch:
         lines = gtrl(command)[1].splitlines()
         assert max(map(len, lines)) <= columns
         assert not any("…" in line for line in lines)
-        # Words may be on several lines, so letters are counted: none is missing.
+        # Words may be split over lines, so letters are counted: none is missing.
         shown, needed = (Counter("".join(texts)) for texts in (lines, expected))
         assert not needed - shown - Counter(" ")
-    if columns == 60:  # one number a line
+    if columns == 60:  # one number per line
         assert "episode       1,000" in gtrl("tasks")[1]
 
 
@@ -810,11 +812,11 @@ def test_narrow_terminal_shows_everything(columns: int, gtrl: Gtrl, monkeypatch:
 
 
 def test_data_check(gtrl: Gtrl, mini_file: Path) -> None:
-    status, output, complaint = gtrl("data", "check", mini_file)
-    assert (status, complaint) == (0, "")
+    status, output, stderr = gtrl("data", "check", mini_file)
+    assert (status, stderr) == (0, "")
     rows = len(np.load(mini_file)["terminals"])
-    for said in (MINI, "episodes     12,", f"{rows - 12:,}", f"{rows}×2", "nothing wrong"):
-        assert said in output
+    for message in (MINI, "episodes     12,", f"{rows - 12:,}", f"{rows}×2", "nothing wrong"):
+        assert message in output
 
 
 def test_data_collect(gtrl: Gtrl, tmp_path: Path) -> None:
@@ -824,11 +826,11 @@ def test_data_collect(gtrl: Gtrl, tmp_path: Path) -> None:
     assert str(tmp_path / "a.npz") in output
     written = contents(tmp_path)
     assert set(written) == {"a.npz", "a-val.npz", "a.origin.json"}
-    assert gtrl(*command)[0] == 0  # it is there
+    assert gtrl(*command)[0] == 0  # it exists
     assert contents(tmp_path) == written
-    status, _, complaint = gtrl(*command, "--episodes", 2)
+    status, _, stderr = gtrl(*command, "--episodes", 2)
     assert status == 2
-    assert "exists already" in complaint
+    assert "exists already" in stderr
     assert contents(tmp_path) == written
 
 
@@ -864,7 +866,7 @@ def test_table_of_algorithms(gtrl: Gtrl) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "message"),
     [
         ("", "evaluate"),
         ("--help", "evaluate"),
@@ -885,11 +887,11 @@ def test_table_of_algorithms(gtrl: Gtrl) -> None:
         ("demo --help", "--seed"),
     ],
 )
-def test_help(command: str, said: str, gtrl: Gtrl) -> None:
-    status, output, complaint = gtrl(*command.split())
-    assert (status, complaint) == (0, "")
+def test_help(command: str, message: str, gtrl: Gtrl) -> None:
+    status, output, stderr = gtrl(*command.split())
+    assert (status, stderr) == (0, "")
     assert "usage: gtrl" in output
-    assert said in output
+    assert message in output
 
 
 def test_bench(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -915,7 +917,7 @@ def test_bench(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         (["nonsense"], "nonsense"),
         (["--seeds", "0"], "--seeds must be positive"),
@@ -924,6 +926,6 @@ def test_bench(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: 
         (["--task", "antmaze"], "antmaze"),
     ],
 )
-def test_bench_rejects_invalid_flags(flags: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_rejects_invalid_flags(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["bench", *flags]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err

@@ -26,7 +26,7 @@ MAZES = ("pointmaze-medium-navigate", "pointmaze-large-navigate", "pointmaze-tel
 
 @pytest.fixture(scope="module", params=MAZES)
 def maze(request: pytest.FixtureRequest) -> Any:
-    """OGBench's maze, which has a shortest-path oracle of its own."""
+    """OGBench's maze, which has its own shortest-path oracle."""
     return make_environment(ogbench_task(request.param)).unwrapped
 
 
@@ -36,7 +36,7 @@ def cells_of(maze: Any) -> list[tuple[int, int]]:
 
 
 def distances_of(maze: Any) -> np.ndarray:
-    """Between all pairs of free cells, by SciPy; infinite where there is no way."""
+    """Between all pairs of free cells, by SciPy; infinite where there is no path."""
     cells = np.array(cells_of(maze))
     return shortest_path(np.abs(cells[:, None] - cells[None]).sum(-1) == 1, unweighted=True)
 
@@ -51,14 +51,14 @@ def plan_of(env: Any) -> Maze:
 
 
 def test_next_cell_matches_ogbenchs_oracle(maze: Any) -> None:
-    ours = plan_of(maze)
+    plan = plan_of(maze)
     cells = cells_of(maze)
-    assert ours.cells == cells
+    assert plan.cells == cells
     for goal in cells:
-        table = ours.towards(goal)
+        table = plan.towards(goal)
         for cell in cells:
-            theirs, _ = maze.get_oracle_subgoal(maze.ij_to_xy(cell), maze.ij_to_xy(goal))
-            assert maze.ij_to_xy(table[cell]) == tuple(theirs), (cell, goal)
+            expected, _ = maze.get_oracle_subgoal(maze.ij_to_xy(cell), maze.ij_to_xy(goal))
+            assert maze.ij_to_xy(table[cell]) == tuple(expected), (cell, goal)
 
 
 def test_vertices_are_all_cells_except_straight_hallways(maze: Any) -> None:
@@ -89,7 +89,7 @@ def test_isolated_cell_is_its_own_stitch_goal() -> None:
 
 
 class Watched(MazeCollector):
-    """Keeps where the walker stood, which cell it was after, which way it was sent, and OGBench's opinion on that."""
+    """Records the agent's position, target cell and direction, and the direction that OGBench's oracle gives."""
 
     def watch(self, seed: int) -> tuple[Any, list[tuple[np.ndarray, tuple[int, int], np.ndarray, np.ndarray]]]:
         self.seen = []
@@ -104,37 +104,37 @@ class Watched(MazeCollector):
 
 
 def test_stitch_walks_four_cells_and_stays() -> None:
-    walker = Watched(ogbench_task("pointmaze-medium-stitch"))
-    between, cells = distances_of(walker.simulator), cells_of(walker.simulator)
+    collector = Watched(ogbench_task("pointmaze-medium-stitch"))
+    between, cells = distances_of(collector.simulator), cells_of(collector.simulator)
     for seed in range(5):
-        episode, seen = walker.watch(seed)
-        start, end = (cells.index(walker.simulator.xy_to_ij(episode["qpos"][row])) for row in (0, -1))
+        episode, seen = collector.watch(seed)
+        start, end = (cells.index(collector.simulator.xy_to_ij(episode["qpos"][row])) for row in (0, -1))
         assert between[start, end] == 4
         assert {goal for _, goal, _, _ in seen} == {cells[end]}
 
 
 def test_navigate_draws_a_new_vertex_on_arrival() -> None:
-    walker = Watched(ogbench_task("pointmaze-medium-navigate"))
+    collector = Watched(ogbench_task("pointmaze-medium-navigate"))
     goals = set()
     arrivals = 0
     for seed in range(4):
-        _, seen = walker.watch(seed)
+        _, seen = collector.watch(seed)
         goals |= {goal for _, goal, _, _ in seen}
         for (_, goal, _, _), (xy, following, _, _) in itertools.pairwise(seen):
             if following != goal:
                 arrivals += 1
                 # Success is within 1 of the goal, which lies within 1 of its cell's centre along each axis.
-                assert np.linalg.norm(xy - walker.simulator.ij_to_xy(goal)) <= 1 + 2**0.5
+                assert np.linalg.norm(xy - collector.simulator.ij_to_xy(goal)) <= 1 + 2**0.5
     assert arrivals > 10
-    assert goals <= set(walker.maze.vertices)
+    assert goals <= set(collector.maze.vertices)
     assert len(goals) > 5
 
 
 @pytest.fixture(scope="module")
 def walk() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Actions, the directions they were made of, and the way to OGBench's sub-goal, over a few episodes."""
-    walker = Watched(ogbench_task("pointmaze-teleport-stitch"))
-    episodes = [walker.watch(seed) for seed in range(10)]
+    """Actions, the directions they were made of, and the vectors to OGBench's sub-goal, over a few episodes."""
+    collector = Watched(ogbench_task("pointmaze-teleport-stitch"))
+    episodes = [collector.watch(seed) for seed in range(10)]
     actions = np.concatenate([episode["actions"] for episode, _ in episodes])
     directions, ways = (np.array([row[k] for _, seen in episodes for row in seen]) for k in (2, 3))
     return actions, directions, ways
@@ -151,7 +151,7 @@ def test_noise_has_standard_deviation_one_half(walk: tuple[np.ndarray, ...]) -> 
     actions, directions, _ = walk
     assert POINT_NOISE == 0.5
     assert np.abs(actions).max() == 1
-    # Across the way the direction is about 0, so that clipping touches the outer 5 % only and the quantiles at one
+    # Across the path the direction is about 0, so that clipping touches the outer 5 % only and the quantiles at one
     # standard deviation are those of the noise itself.
     noise = (actions - directions)[np.abs(directions) < 0.2]
     assert len(noise) > 1000
@@ -162,8 +162,8 @@ def test_noise_has_standard_deviation_one_half(walk: tuple[np.ndarray, ...]) -> 
 
 def test_same_seed_gives_the_same_episode() -> None:
     """A `SeedSequence` counts what it has spawned; that must not matter."""
-    walker, seed = MazeCollector(ogbench_task(MINI)), np.random.SeedSequence(3)
-    first, second = walker.episode(seed), walker.episode(seed)
+    collector, seed = MazeCollector(ogbench_task(MINI)), np.random.SeedSequence(3)
+    first, second = collector.episode(seed), collector.episode(seed)
     for key in first:
         np.testing.assert_array_equal(first[key], second[key])
 
@@ -187,20 +187,20 @@ def test_collected_file_layout(mini_file: Path) -> None:
 
 def test_row_after_a_teleport_shows_the_entrance_and_the_exit() -> None:
     """OGBench moves the agent after the observation was taken: `observations` lag behind `qpos` for that one row."""
-    walker = MazeCollector(ogbench_task("pointmaze-teleport-navigate"))
-    episodes = [walker.episode(np.random.SeedSequence(seed)) for seed in range(6)]
+    collector = MazeCollector(ogbench_task("pointmaze-teleport-navigate"))
+    episodes = [collector.episode(np.random.SeedSequence(seed)) for seed in range(6)]
     observed = np.concatenate([episode["observations"] for episode in episodes])
     actual = np.concatenate([episode["qpos"] for episode in episodes])
     moved = np.flatnonzero((observed != actual).any(1))
     assert len(moved) > 10
-    ports = walker.simulator._teleport_info
+    ports = collector.simulator._teleport_info
     entrances, exits = (np.array(ports[f"teleport_{key}_xys"], np.float32) for key in ("in", "out"))
     to_entrances = np.linalg.norm(observed[moved, None] - entrances, axis=-1)
     assert (to_entrances.min(1) <= 1.5 + 1e-5).all()
     to_exits = np.linalg.norm(actual[moved, None] - exits, axis=-1)
     assert to_exits.min(1).max() == 0
     assert set(to_exits.argmin(1)) == {0, 1, 2}  # by chance one of three
-    # The walk goes on from the exit: a step is 0.2 at most along each axis.
+    # The walk continues from the exit: a step is 0.2 at most along each axis.
     inner = moved[moved % 1001 != 1000]
     assert np.abs(observed[inner + 1] - actual[inner]).max() < 0.3
     assert np.abs(observed[inner + 1] - observed[inner]).max(1).min() > 1
@@ -226,7 +226,7 @@ def test_episodes_do_not_depend_on_how_many_are_collected(mini_file: Path, tmp_p
     held_out = np.load(mini_file.with_name(f"{MINI}-v0-val.npz"))
     for key in few:
         np.testing.assert_array_equal(few[key], many[key][: 3 * ROWS])
-    assert not np.array_equal(held_out["actions"], many["actions"][:ROWS])  # validation episodes are others
+    assert not np.array_equal(held_out["actions"], many["actions"][:ROWS])  # validation has different episodes
 
 
 @pytest.mark.parametrize(("episodes", "expected"), [(1000, 100), (5000, 500), (25, 2), (12, 1), (10, 1), (1, 1)])
@@ -248,17 +248,17 @@ def test_progress_counts_every_row(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len([rows for rows in done if rows]) == 4  # parts of 4, 4 and 1 episodes, and one for validation
 
 
-@pytest.mark.parametrize("taken", ["mine.npz", "mine-val.npz"])
+@pytest.mark.parametrize("taken", ["own.npz", "own-val.npz"])
 def test_collect_never_overwrites(taken: str, tmp_path: Path) -> None:
     (tmp_path / taken).write_text("precious")
     with pytest.raises(DataError, match=rf"{taken} exists already"):
-        collect(MINI, tmp_path / "mine.npz", episodes=1, workers=1)
+        collect(MINI, tmp_path / "own.npz", episodes=1, workers=1)
     assert [path.name for path in tmp_path.iterdir()] == [taken]
     assert (tmp_path / taken).read_text() == "precious"
 
 
 @pytest.mark.parametrize(
-    ("task", "out", "options", "error", "said"),
+    ("task", "out", "options", "error", "message"),
     [
         (MINI, "a.npz", {"episodes": 0}, ConfigError, "episodes is 0"),
         (MINI, "a.npz", {"workers": 0}, ConfigError, "workers is 0"),
@@ -268,8 +268,8 @@ def test_collect_never_overwrites(taken: str, tmp_path: Path) -> None:
     ],
 )
 def test_invalid_collections_are_rejected(
-    task: str, out: str, options: dict[str, int], error: type[Exception], said: str, tmp_path: Path
+    task: str, out: str, options: dict[str, int], error: type[Exception], message: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         collect(task, tmp_path / out, **options)  # pyright: ignore[reportArgumentType]
     assert not list(tmp_path.iterdir())

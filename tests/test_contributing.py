@@ -1,4 +1,4 @@
-"""The worked example of docs/extending.md, taken at its word: a method in a file of its own, without touching gtrl."""
+"""The worked example of docs/extending.md: a method in its own file, without a change to gtrl."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Where data goes: exits, cells, squares and buttons counted by hand; what `gtrl data check` says and draws."""
+"""Coverage of datasets: exits, cells, squares and buttons counted by hand; report and picture of `gtrl data check`."""
 
 import dataclasses
 import shutil
@@ -27,7 +27,7 @@ Write = Callable[..., Path]
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Writes a file of a task's shape, a hundred rows in two episodes unless `terminals` say otherwise."""
+    """Writes a file of a task's shape, a hundred rows in two episodes unless `terminals` is given."""
 
     def write(name: str, qpos: Any, terminals: Any = None, **more: Any) -> Path:
         task, rows = ogbench_task(name), len(qpos)
@@ -47,7 +47,7 @@ def facts_of(report: Report) -> dict[str, Fact]:
     return {fact.what: fact for fact in report.facts}
 
 
-def told(report: Report, what: str) -> tuple[str, str]:
+def shown(report: Report, what: str) -> tuple[str, str]:
     fact = facts_of(report)[what]
     return fact.found, fact.expected
 
@@ -69,8 +69,8 @@ def test_exit_counts_by_hand() -> None:
 @pytest.fixture(scope="module")
 def walks() -> dict[str, np.ndarray]:
     """Episodes of 400 steps in OGBench's teleport maze, about one teleport in two of them."""
-    walker = MazeCollector(dataclasses.replace(ogbench_task(TELEPORT), trajectory_length=400))
-    episodes = [walker.episode(np.random.SeedSequence([9, index])) for index in range(WALKS)]
+    collector = MazeCollector(dataclasses.replace(ogbench_task(TELEPORT), trajectory_length=400))
+    episodes = [collector.episode(np.random.SeedSequence([9, index])) for index in range(WALKS)]
     return {key: np.concatenate([episode[key] for episode in episodes]) for key in episodes[0]}
 
 
@@ -125,7 +125,7 @@ def test_exits_are_reported(
     np.savez(path, **walks)  # pyright: ignore[reportArgumentType]
     report = examine(path, draw=False)
     for entrance, counts in zip(teleport_maze.entrances, jumps[1], strict=True):
-        found, expected = told(report, f"exits from ({entrance[0]:g}, {entrance[1]:g})")
+        found, expected = shown(report, f"exits from ({entrance[0]:g}, {entrance[1]:g})")
         assert found == " / ".join(map(str, counts))
         assert expected == f"equally often (p = {chisquare(counts).pvalue:.2g})"
     assert report.problems == []
@@ -133,7 +133,7 @@ def test_exits_are_reported(
 
 # --- mazes ---
 
-# As the demo's maze is drawn: a ring of 7 by 5 cells around two cells without a way out.
+# As the demo's maze is drawn: a ring of 7 by 5 cells around two isolated cells.
 RING = [(i, j) for i in range(1, 6) for j in range(1, 8) if i in (1, 5) or j in (1, 7)]
 CELLS = [*RING, (3, 3), (3, 5)]
 
@@ -146,16 +146,16 @@ def centres(cells: list[tuple[int, int]]) -> np.ndarray:
 def test_cells_visited(write: Write) -> None:
     assert len(CELLS) == 22
     few = examine(write(MINI, centres([(1, 1)] * 60 + [(1, 2)] * 30 + [(3, 5)] * 10)), draw=False)
-    assert told(few, "cells visited") == ("3; 0 to 60 rows each, 0 in the middle", "22")
-    assert told(few, "goals") == (
+    assert shown(few, "cells visited") == ("3; 0 to 60 rows each, 0 in the middle", "22")
+    assert shown(few, "goals") == (
         "(0, 0) to (16, 8)",
         "(-2, -2) to (26, 18)",
     )  # columns 1 to 7 and rows 1 to 5, to their edges
-    assert told(few, "goals inside the maze") == ("100.00% of the rows", "free cells")
-    # Cell k for k + 1 rows, anywhere in it but at its very edge.
-    everywhere = centres([cell for k, cell in enumerate(CELLS) for _ in range(k + 1)])
-    everywhere += np.random.default_rng(0).uniform(-1.99, 1.99, everywhere.shape)
-    assert told(examine(write(MINI, everywhere), draw=False), "cells visited") == (
+    assert shown(few, "goals inside the maze") == ("100.00% of the rows", "free cells")
+    # Cell k for k + 1 rows, anywhere in it except at its edge.
+    positions = centres([cell for k, cell in enumerate(CELLS) for _ in range(k + 1)])
+    positions += np.random.default_rng(0).uniform(-1.99, 1.99, positions.shape)
+    assert shown(examine(write(MINI, positions), draw=False), "cells visited") == (
         "22; 1 to 22 rows each, 12 in the middle", "22",
     )  # fmt: skip
 
@@ -172,7 +172,7 @@ def test_soccer_coverage_counts_the_ball(write: Write) -> None:
     qpos[:, :2] = np.linspace(0, 16, 100)[:, None]  # the ant goes far, the ball is in two cells
     qpos[50:, 15:17] = (4, 8)
     report = examine(write("antsoccer-arena-navigate", qpos), draw=False)
-    assert told(report, "cells the ball was in")[0].startswith("2; 0 to 50 rows each")
+    assert shown(report, "cells the ball was in")[0].startswith("2; 0 to 50 rows each")
 
 
 # --- manipulation ---
@@ -185,18 +185,18 @@ def cube_rows(*runs: tuple[int, tuple[float, float, float]]) -> np.ndarray:
 
 def test_squares_visited_by_a_cube(write: Write) -> None:
     qpos = np.zeros((100, 28))
-    # Squares of 5 cm from (0.3, -0.3) on: three of them, one twice, and a place beside the table's middle.
+    # Squares of 5 cm from (0.3, -0.3) on: three of them, one twice, and a place off the table.
     low, high = (0.31, -0.29, 0.02), (0.54, 0.29, 0.02)
     qpos[:, 14:17] = cube_rows(
         (50, low), (10, (0.34, -0.26, 0.1)), (20, (0.42, 0.01, 0.1)), (10, high), (10, (0.6, 0, 0))
     )
     qpos[:, 21:24] = cube_rows((99, low), (1, (0.9, 0, 0)))
     report = examine(write("cube-double-play", qpos))
-    assert told(report, "cube 1: squares of 0.05 m it was in") == ("3", "60")  # 25 by 60 cm
-    assert told(report, "cube 1: off the table")[0] == "30.0% of the rows"
-    assert told(report, "cube 1: within reach")[0] == "100.00% of the rows"
-    assert told(report, "cube 2: squares of 0.05 m it was in") == ("1", "60")
-    assert told(report, "cube 2: within reach")[0] == "99.00% of the rows"
+    assert shown(report, "cube 1: squares of 0.05 m it was in") == ("3", "60")  # 25 by 60 cm
+    assert shown(report, "cube 1: off the table")[0] == "30.0% of the rows"
+    assert shown(report, "cube 1: within reach")[0] == "100.00% of the rows"
+    assert shown(report, "cube 2: squares of 0.05 m it was in") == ("1", "60")
+    assert shown(report, "cube 2: within reach")[0] == "99.00% of the rows"
     assert report.problems == []
     qpos[:2, 21] = 0.9
     problems = examine(write("cube-double-play", qpos)).problems
@@ -212,12 +212,12 @@ def test_drawer_and_window(write: Write) -> None:
     goals = "(-0.25, 0, 0, 0, 0, -2.16, 0.75) to (-0.25, 0, 0, 0, 0, -0.54, 3.23)"
     # (0.05 - 0.425) * 10, ...; buttons; drawer -0.16 * 18 to 0; window 0 to 0.2 * 15
     limits = "(-3.75, -5.5, -1.8, 0, 0, -2.88, 0) to (3.75, 5.5, 5.5, 1, 1, 0, 3)"
-    assert told(report, "goals") == (goals, limits)
-    assert told(report, "drawer moved over") == ("-0.120 to -0.030 m", "-0.16 to 0 m")
-    assert told(report, "window moved over") == ("0.050 to 0.215 m", "0 to 0.2 m")
-    assert told(report, "cube 1: squares of 0.05 m it was in") == ("1", "60")
-    assert told(report, "combinations of buttons seen") == ("1", "4")
-    assert report.problems == []  # rails give two centimetres
+    assert shown(report, "goals") == (goals, limits)
+    assert shown(report, "drawer moved over") == ("-0.120 to -0.030 m", "-0.16 to 0 m")
+    assert shown(report, "window moved over") == ("0.050 to 0.215 m", "0 to 0.2 m")
+    assert shown(report, "cube 1: squares of 0.05 m it was in") == ("1", "60")
+    assert shown(report, "combinations of buttons seen") == ("1", "4")
+    assert report.problems == []  # the rails allow two centimetres more
     qpos[:3, 23] = 0.03
     problems = examine(write("scene-play", qpos, button_states=buttons)).problems
     assert problems == ["drawer within its rails: only 97.00% of the rows"]
@@ -229,17 +229,17 @@ def test_buttons(write: Write) -> None:
     states = np.array([[int(digit) for digit in row] for row in drawn.split()])
     ends = np.isin(np.arange(10), [5, 9])
     report = examine(write("puzzle-3x3-play", np.zeros((10, 23)), ends, button_states=states))
-    assert told(report, "goals") == ("0 to 1", "0 to 1")
-    assert told(report, "combinations of buttons seen") == ("5", "512")
+    assert shown(report, "goals") == ("0 to 1", "0 to 1")
+    assert shown(report, "combinations of buttons seen") == ("5", "512")
     # The first three times, the second and fourth twice, the last once; none where an episode ends.
-    assert told(report, "times a button changed")[0] == "0 to 3"
+    assert shown(report, "times a button changed")[0] == "0 to 3"
     assert report.problems == []
     states[3, 4] = 2
     report = examine(write("puzzle-3x3-play", np.zeros((10, 23)), ends, button_states=states))
     assert report.problems == ["button states 0 or 1: only 90.00% of the rows"]
 
 
-# --- beside the public dataset ---
+# --- compared with the public dataset ---
 
 
 @pytest.mark.parametrize("suffix", ["", "-val", "-000", "-012-val"])
@@ -252,20 +252,20 @@ def test_other_sizes_are_reported_without_a_problem(mini_file: Path, write_file:
     report = check_file(mini_file)
     differing = {fact.what: fact[1:3] for fact in report.facts if not fact.agrees}
     assert differing == {"episodes": ("12", "300")}
-    assert told(report, "transitions an episode") == ("200", "200")
-    assert told(report, "numbers in actions") == ("2", "2")
-    assert told(report, "actions") == ("-1 to 1", "-1 to 1")
+    assert shown(report, "transitions an episode") == ("200", "200")
+    assert shown(report, "numbers in actions") == ("2", "2")
+    assert shown(report, "actions") == ("-1 to 1", "-1 to 1")
     assert report.problems == []
     assert check_file(mini_file, public=True).problems == [f"it has episodes 12 where {MINI} has 300"]
     uneven = check_file(write_file(f"{MINI}-v0-001.npz"))
-    assert told(uneven, "transitions an episode") == ("3 to 4", "200")
+    assert shown(uneven, "transitions an episode") == ("3 to 4", "200")
     assert uneven.problems == []
 
 
 def test_validation_file_is_expected_to_have_a_tenth(mini_file: Path, write: Write) -> None:
-    beside = mini_file.with_stem(f"{mini_file.stem}-val")
-    assert told(check_file(beside), "episodes") == ("1", "30")
-    assert told(check_file(mini_file, validation=True), "episodes") == ("12", "30")
+    validation = mini_file.with_stem(f"{mini_file.stem}-val")
+    assert shown(check_file(validation), "episodes") == ("1", "30")
+    assert shown(check_file(mini_file, validation=True), "episodes") == ("12", "30")
     full = write(MINI, np.zeros((300 * 201, 2)), np.arange(300 * 201) % 201 == 200)
     assert check_file(full, public=True).problems == []
     assert check_file(full, public=True, validation=True).problems == [f"it has episodes 300 where {MINI} has 30"]
@@ -290,7 +290,7 @@ def test_check_prints_a_report_and_draws_a_picture(mini_copy: Path, capsys: pyte
     assert lines[-2:] == [f"picture      {drawn}", "nothing wrong"]
     height, width, _ = imread(drawn).shape
     assert (600 < width < 3000, 300 < height < 2000) == (True, True)
-    assert imread(drawn)[..., :3].std() > 0.05  # something is on it
+    assert imread(drawn)[..., :3].std() > 0.05  # not blank
 
 
 def test_unwritable_picture_is_reported(mini_copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -300,7 +300,7 @@ def test_unwritable_picture_is_reported(mini_copy: Path, capsys: pytest.CaptureF
 
 
 def test_picture_flag_sets_the_path(mini_copy: Path, tmp_path: Path) -> None:
-    where = tmp_path / "pictures" / "mine.png"
+    where = tmp_path / "pictures" / "own.png"
     assert main(["data", "check", str(mini_copy), "--picture", str(where)]) == 0
     assert imread(where).ndim == 3
     assert list(tmp_path.rglob("*.png")) == [where]
@@ -320,7 +320,7 @@ def test_problems_give_status_2(write: Write, tmp_path: Path, capsys: pytest.Cap
 def test_manipulation_and_own_data_have_no_picture(write: Write, write_file: Write, tmp_path: Path) -> None:
     qpos = np.zeros((100, 21))
     qpos[:, 14] = 0.4
-    for path in (write("cube-single-play", qpos), write_file("mine.npz")):
+    for path in (write("cube-single-play", qpos), write_file("own.npz")):
         assert main(["data", "check", str(path)]) == 0
         assert examine(path).picture is None
         assert main(["data", "check", str(path), "--picture", str(tmp_path / "a.png")]) == 2
@@ -328,7 +328,7 @@ def test_manipulation_and_own_data_have_no_picture(write: Write, write_file: Wri
 
 
 def test_task_is_read_from_the_origin_file(tmp_path: Path) -> None:
-    path = collect(MINI, tmp_path / "mine.npz", episodes=1, workers=1, show=False)
+    path = collect(MINI, tmp_path / "own.npz", episodes=1, workers=1, show=False)
     assert examine(path, draw=False).task is ogbench_task(MINI)
     assert examine(validation_path(path), draw=False).task is ogbench_task(MINI)
 

@@ -1,4 +1,4 @@
-"""Dataset files: what is read from them, what is reported about them, what is refused."""
+"""Dataset files: reading, reports, and rejected files."""
 
 import re
 from collections.abc import Callable
@@ -50,16 +50,16 @@ def test_rows_of_a_file(write_file: Write) -> None:
 
 def test_transitions_match_ogbench(mini_file: Path) -> None:
     """OGBench's reader builds (s, a, s') by its own rule from the same file."""
-    theirs = ogbench.load_dataset(mini_file, add_info=True)
-    ours = arrays_of(load_dataset(mini_file, MINI))
-    rows = ours["transitions"]
-    np.testing.assert_array_equal(theirs["observations"], ours["observations"][rows])
-    np.testing.assert_array_equal(theirs["next_observations"], ours["observations"][rows + 1])
-    np.testing.assert_array_equal(theirs["terminals"] == 1, ours["ends"][rows] == rows + 1)
-    np.testing.assert_allclose(theirs["actions"], ours["actions"][rows], atol=1.1e-5)
-    add_oracle_reps(MINI, None, theirs)
-    np.testing.assert_array_equal(theirs["oracle_reps"], ours["goals"][rows])
-    assert {"qpos", "qvel"} <= set(theirs)
+    expected = ogbench.load_dataset(mini_file, add_info=True)
+    found = arrays_of(load_dataset(mini_file, MINI))
+    rows = found["transitions"]
+    np.testing.assert_array_equal(expected["observations"], found["observations"][rows])
+    np.testing.assert_array_equal(expected["next_observations"], found["observations"][rows + 1])
+    np.testing.assert_array_equal(expected["terminals"] == 1, found["ends"][rows] == rows + 1)
+    np.testing.assert_allclose(expected["actions"], found["actions"][rows], atol=1.1e-5)
+    add_oracle_reps(MINI, None, expected)
+    np.testing.assert_array_equal(expected["oracle_reps"], found["goals"][rows])
+    assert {"qpos", "qvel"} <= set(expected)
 
 
 # task: numbers in the simulator's qpos, cubes, buttons
@@ -95,10 +95,10 @@ def test_goals_match_ogbenchs_oracle_representations(name: str, write_file: Writ
     found = arrays_of(load_dataset(write_file(**arrays), name))["goals"]
     _, cubes, buttons = FAMILIES[name]
     env = SimpleNamespace(unwrapped=SimpleNamespace(_num_cubes=cubes, _num_buttons=buttons))
-    theirs = dict(arrays)
-    add_oracle_reps(TASKS[name].environment, env, theirs)
+    expected = dict(arrays)
+    add_oracle_reps(TASKS[name].environment, env, expected)
     assert found.shape == (9, TASKS[name].goal_dim)
-    np.testing.assert_allclose(found, theirs["oracle_reps"], rtol=1e-6)
+    np.testing.assert_allclose(found, expected["oracle_reps"], rtol=1e-6)
 
 
 def test_validation_file_is_loaded_from_the_same_folder(mini_file: Path, write_file: Write) -> None:
@@ -135,7 +135,7 @@ def test_own_arrays() -> None:
 
 
 @pytest.mark.parametrize(
-    ("identity", "said"),
+    ("identity", "message"),
     [
         ([0, 1], r"'identity' has shape \(2,\), not \(3,\)"),
         ([0, 1, 0, 1], r"'identity' has shape \(4,\), not \(3,\)"),
@@ -148,9 +148,9 @@ def test_own_arrays() -> None:
         (np.array([0, 1, 2**63], np.uint64), "'identity' holds integers too large for int32"),
     ],
 )
-def test_identity_must_be_one_integer_per_row(identity: Any, said: str) -> None:
+def test_identity_must_be_one_integer_per_row(identity: Any, message: str) -> None:
     rows, terminals = np.zeros((3, 2)), np.array([0, 0, 1])
-    with pytest.raises(DataError, match=rf"^the arrays are not a dataset: {said}\.$"):
+    with pytest.raises(DataError, match=rf"^the arrays are not a dataset: {message}\.$"):
         make_dataset(rows, rows, terminals, identity=identity)
     np.testing.assert_array_equal(make_dataset(rows, rows, terminals, identity=[2, 0, 2]).identity, [2, 0, 2])
 
@@ -231,7 +231,7 @@ def test_report_of_a_valid_file(write_file: Write) -> None:
     low, high = report.ranges["actions"]
     actions = np.load(path)["actions"]
     np.testing.assert_array_equal([low, high], [actions.min(0), actions.max(0)])
-    assert check_file(write_file("mine.npz")).task is None
+    assert check_file(write_file("own.npz")).task is None
     assert check_file(write_file(f"{MINI}-v0-val.npz")).task is ogbench_task(MINI)
 
 
@@ -244,10 +244,10 @@ def test_report_lists_all_problems(write_file: Write) -> None:
     assert "3 dimensions" in report.problems[2]
 
 
-# --- refusing ---
+# --- rejecting ---
 
 NAN_ROW = np.where(np.arange(18).reshape(9, 2) == 5, np.nan, 0)
-# changes to a good file: what the sentence says
+# changes to a valid file: the error message
 BAD = {
     "missing key": ({"actions": None}, "it has no array 'actions'"),
     "NaN": ({"observations": NAN_ROW}, "'observations' holds NaN or infinity in 1 rows, first in row 2"),
@@ -272,10 +272,12 @@ BAD = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("changes", "said"), BAD.values(), ids=BAD)
-def test_bad_arrays_are_rejected_with_a_one_line_error(changes: dict[str, Any], said: str, write_file: Write) -> None:
+@pytest.mark.parametrize(("changes", "message"), BAD.values(), ids=BAD)
+def test_bad_arrays_are_rejected_with_a_one_line_error(
+    changes: dict[str, Any], message: str, write_file: Write
+) -> None:
     path = write_file(**changes)
-    with pytest.raises(DataError, match=said) as caught:
+    with pytest.raises(DataError, match=message) as caught:
         load_dataset(path, MINI)
     assert str(path) in str(caught.value)
     assert is_one_sentence(str(caught.value)), caught.value
@@ -291,7 +293,7 @@ def test_check_command_reports_a_problem(
 
 
 @pytest.mark.parametrize(
-    ("name", "key", "shape", "said"),
+    ("name", "key", "shape", "message"),
     [
         ("cube-double-play", "qpos", (9, 21), "cube-double-play"),  # the data of a single cube
         ("scene-play", "qpos", (9, 20), "scene-play"),
@@ -303,10 +305,10 @@ def test_check_command_reports_a_problem(
     ],
 )
 def test_state_too_small_for_the_goal_is_rejected(
-    name: str, key: str, shape: tuple[int, ...] | None, said: str, write_file: Write
+    name: str, key: str, shape: tuple[int, ...] | None, message: str, write_file: Write
 ) -> None:
     changed = data_for(name) | {key: None if shape is None else np.zeros(shape, int)}
-    with pytest.raises(DataError, match=said) as caught:
+    with pytest.raises(DataError, match=message) as caught:
         load_dataset(write_file(**changed), name)
     assert is_one_sentence(str(caught.value)), caught.value
 
@@ -316,7 +318,7 @@ def truncated(path: Path) -> None:
 
 
 def garbled(path: Path) -> None:
-    """The directory of the archive is whole, the data in it is not."""
+    """The directory of the archive is intact, the data is not."""
     content = bytearray(path.read_bytes())
     content[100:140] = b"?" * 40
     path.write_bytes(content)

@@ -1,4 +1,4 @@
-"""The demo in miniature: every part runs, the table has every seed's number, the picture is drawn."""
+"""A small version of the demo: every part runs, the table has every seed's number, the picture is drawn."""
 
 from functools import partial
 from pathlib import Path
@@ -38,8 +38,8 @@ def test_table_shows_every_seed(folder: Path) -> None:
     columns = [list(column.cells) for column in table.columns]
     assert columns[0] == ["GTRL"] * 4 + ["TRL"] * 4
     assert columns[1] == ["9", "10", "11", "mean"] * 2
-    mine = [row["successes"] for row in rows if row["algorithm"] == "gtrl" and row["seed"] == 10]
-    assert columns[-1][1] == f"{100 * np.mean(mine):.0f}"
+    selected = [row["successes"] for row in rows if row["algorithm"] == "gtrl" and row["seed"] == 10]
+    assert columns[-1][1] == f"{100 * np.mean(selected):.0f}"
 
 
 def test_picture_shows_walls_and_values(folder: Path) -> None:
@@ -53,8 +53,8 @@ def test_picture_shows_walls_and_values(folder: Path) -> None:
 def test_exact_values_prefer_the_certain_path(folder: Path) -> None:
     """By hand, for goal 2, in steps of 0.2 along an axis (diagonal moves count one, so corners save some).
 
-    The sure way from the start is 7 cells of 20 steps, less at two corners; the teleporter reaches the goal in a
-    third of the cases. So V* at the start is that of the sure way, and above a third of the lucky way's.
+    The certain path from the start is 7 cells of 20 steps, less at two corners; the teleporter reaches the goal in a
+    third of the cases. So V* at the start is that of the certain path, and above a third of the lucky path's.
     """
     exact, layout = np.load(folder / "exact.npz"), np.load(folder / "gtrl" / "values.npz")
     start = layout["starts"][demonstration.PICTURED_GOAL - 1]

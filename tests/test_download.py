@@ -1,4 +1,4 @@
-"""Getting data: whatever a server does, what is in the folder is whole and right, or is not there under its name."""
+"""Downloads: whatever a server does, a file in the folder is complete and correct, or it does not exist."""
 
 import dataclasses
 import hashlib
@@ -72,11 +72,11 @@ NEW, LONGER, SHORTER = (npz(width=width, seed=5) for width in (30, 40, 5))
 PAGE = b"<!DOCTYPE html><title>Sorry</title>" * 100
 
 
-# --- a server that does as it is told ---
+# --- a scripted server ---
 
 
 class Answering(BaseHTTPRequestHandler):
-    """One request; `site` says how to answer it."""
+    """Handles one request as `site` specifies."""
 
     def __init__(self, site: "Site", *args: Any) -> None:
         self.site = site
@@ -101,7 +101,7 @@ class Answering(BaseHTTPRequestHandler):
         self, content: bytes, upto: int | None = None, *, ranges: bool = True, tag: dict[str, str] | None = None,
         kind: str = "application/octet-stream",
     ) -> None:  # fmt: skip
-        """Answer as file servers do; the connection is dropped before byte `upto` of the file."""
+        """Answers like a file server; drops the connection before byte `upto` of the file."""
         tag = {"ETag": f'"{hashlib.sha256(content).hexdigest()}"'} if tag is None else tag
         size, start = len(content), 0
         if ranges and "Range" in self.headers and self.headers["If-Range"] in (None, *tag.values()):
@@ -115,14 +115,14 @@ class Answering(BaseHTTPRequestHandler):
         return None
 
     def stall(self, content: bytes, upto: int = 0) -> None:
-        """Send some of it, or not even a status, and then nothing more."""
+        """Sends part of the file, or not even a status, and then stalls."""
         if upto:
             self.give(content, upto)
         self.site.stalled.set()
         self.site.released.wait(60)
 
     def chunks(self, content: bytes, upto: int) -> None:
-        """Do not tell the size beforehand, and break off in the middle of a chunk."""
+        """Sends no size and breaks off in the middle of a chunk."""
         self.begin(200, Transfer_Encoding="chunked")
         self.wfile.write(b"%x\r\n" % len(content) + content[:upto])
 
@@ -138,18 +138,18 @@ def sending(content: bytes, **options: Any) -> Answer:
     return lambda request, _: request.give(content, **options)
 
 
-def refusing(status: int) -> Answer:
+def failing_with(status: int) -> Answer:
     return lambda request, _: request.send_error(status)
 
 
 class Site:
-    """What a server has, how it answers, and what it was asked for."""
+    """The files of a server, its answers, and the requests it got."""
 
     def __init__(self) -> None:
         self.address = self.host = ""
         self.files = dict(GOOD)
         self.usual: Answer = Answering.give
-        self.train: Iterator[Answer] = iter(())  # to requests for the training file, before the usual answer
+        self.train: Iterator[Answer] = iter(())  # answers to the first requests for the training file
         self.requests: list[tuple[str, dict[str, str]]] = []
         self.stalled, self.released = threading.Event(), threading.Event()
 
@@ -157,7 +157,7 @@ class Site:
         return [headers.get(header) for requested, headers in self.requests if requested == name]
 
     def starts(self, name: str = NAME) -> list[int]:
-        """The byte from which on each request wanted the file."""
+        """The first byte that each request asked for."""
         return [int((asked or "bytes=0-").removeprefix("bytes=")[:-1]) for asked in self.asked("Range", name)]
 
 
@@ -177,7 +177,7 @@ def serving() -> Iterator[Site]:
 
 @pytest.fixture
 def site(monkeypatch: Patch) -> Iterator[Site]:
-    """OGBench's own host, as far as the code knows."""
+    """Stands in for OGBench's host."""
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.delenv("GTRL_MIRROR", raising=False)
     monkeypatch.setattr(module, "FIRST_RETRY_SECONDS", 0)
@@ -195,7 +195,7 @@ def mirror() -> Iterator[Site]:
 
 @pytest.fixture
 def jobs(monkeypatch: Patch) -> list[Any]:
-    """Collects in this process, for a pool takes long to start; the parts that were collected."""
+    """Collects in this process, since a pool is slow to start. Returns the collected parts."""
     done: list[Any] = []
 
     def map_unordered(function: Callable[[Any], int], jobs: list[Any], _: int | None) -> Iterator[tuple[int, int]]:
@@ -210,8 +210,8 @@ def fetch(folder: Path, **options: Any) -> str:
     return download(TASK, folder / NAME, show=False, **options)
 
 
-def fail(folder: Path, said: str, **options: Any) -> None:
-    with pytest.raises(DownloadError, match=said):
+def fail(folder: Path, message: str, **options: Any) -> None:
+    with pytest.raises(DownloadError, match=message):
         fetch(folder, **options)
 
 
@@ -225,8 +225,8 @@ def assert_whole(folder: Path, train: bytes = GOOD[NAME]) -> None:
     assert found == {NAME: train, VALIDATION: GOOD[VALIDATION]}
 
 
-def assert_to_go_on_with(folder: Path, *names: str) -> None:
-    """Parts of these files and notes on them; nothing else."""
+def assert_partial(folder: Path, *names: str) -> None:
+    """The folder holds partial downloads of these files with their notes, and nothing else."""
     left = [path.name for path in folder.iterdir()]
     assert {name.partition(".npz")[0] + ".npz" for name in left} == set(names)
     assert all(name.endswith((".download", ".download.json")) for name in left)
@@ -254,7 +254,7 @@ def test_download_records_its_origin(site: Site, tmp_path: Path) -> None:
     assert load_dataset(folder / NAME, TASK).origin == origin
 
 
-# --- going on ---
+# --- resuming ---
 
 
 def changing_to(content: bytes) -> Answer:
@@ -265,14 +265,14 @@ def changing_to(content: bytes) -> Answer:
     return answer
 
 
-MANY = range(9_000, len(GOOD[NAME]), 9_000)
-# answers to the first requests for the training file: where each request began, what came of it
-GOING_ON: dict[str, tuple[list[Answer], list[int], bytes]] = {
+DROPS = range(9_000, len(GOOD[NAME]), 9_000)
+# answers to the first requests for the training file: first byte of each request, resulting file
+RESUMED: dict[str, tuple[list[Answer], list[int], bytes]] = {
     "dropped": ([dropped(20_000), dropped(HALF)], [0, 20_000, HALF], GOOD[NAME]),
-    "dropped often, but never without progress": ([dropped(end) for end in MANY], [0, *MANY], GOOD[NAME]),
+    "dropped often, but never without progress": ([dropped(end) for end in DROPS], [0, *DROPS], GOOD[NAME]),
     "size unknown": ([partial(Answering.chunks, upto=HALF)], [0, HALF], GOOD[NAME]),
     "without ranges": ([dropped(HALF), partial(Answering.give, ranges=False)], [0, HALF], GOOD[NAME]),
-    "out of order for a moment": ([dropped(HALF), refusing(503)], [0, HALF, HALF], GOOD[NAME]),
+    "out of order for a moment": ([dropped(HALF), failing_with(503)], [0, HALF, HALF], GOOD[NAME]),
     "changed": ([dropped(HALF), changing_to(NEW)], [0, HALF], NEW),
     "longer": ([dropped(HALF), changing_to(LONGER)], [0, HALF], LONGER),
     "shorter": ([dropped(HALF), changing_to(SHORTER)], [0, HALF], SHORTER),
@@ -280,7 +280,7 @@ GOING_ON: dict[str, tuple[list[Answer], list[int], bytes]] = {
 }
 
 
-@pytest.mark.parametrize(("answers", "starts", "result"), GOING_ON.values(), ids=GOING_ON)
+@pytest.mark.parametrize(("answers", "starts", "result"), RESUMED.values(), ids=RESUMED)
 def test_interrupted_download_resumes(
     answers: list[Answer], starts: list[int], result: bytes, site: Site, tmp_path: Path
 ) -> None:
@@ -296,7 +296,7 @@ def test_interrupted_download_resumes(
     [
         ({"ETag": '"v1"'}, '"v1"'),
         ({"Last-Modified": "Wed, 21 Oct 2015 07:28:00 GMT"}, "Wed, 21 Oct 2015 07:28:00 GMT"),
-        ({"ETag": 'W/"v1"'}, None),  # a weak tag does not vouch for bytes (RFC 9110, 13.1.5)
+        ({"ETag": 'W/"v1"'}, None),  # a weak tag does not identify bytes (RFC 9110, 13.1.5)
     ],
 )
 def test_resume_requests_the_rest_of_the_same_version(
@@ -312,7 +312,7 @@ def test_resume_requests_the_rest_of_the_same_version(
 def test_mixture_of_two_versions_is_discarded(site: Site, tmp_path: Path) -> None:
     site.train = iter([dropped(HALF, tag={}), changing_to(NEW)])
     fail(tmp_path, f"sent a wrong or broken {NAME}, which was thrown away: it is not a readable npz file")
-    assert_to_go_on_with(tmp_path, VALIDATION)
+    assert_partial(tmp_path, VALIDATION)
     fetch(tmp_path)
     assert_whole(tmp_path, NEW)
 
@@ -324,7 +324,7 @@ def test_giving_up_keeps_the_partial_file(site: Site, tmp_path: Path, monkeypatc
     site.train = itertools.repeat(dropped(HALF))
     fail(tmp_path, rf"^{site.host} broke off {NAME} after 0\.1 MB .*; the same command goes on from there$")
     assert pauses == [3, 6, 12, 24]
-    assert_to_go_on_with(tmp_path, NAME, VALIDATION)
+    assert_partial(tmp_path, NAME, VALIDATION)
     assert part_in(tmp_path) == GOOD[NAME][:HALF]
     site.train = iter(())
     site.requests.clear()
@@ -350,7 +350,7 @@ def test_stopped_when_a_new_version_begins(site: Site, tmp_path: Path, monkeypat
 
 
 def download_alone(address: str, folder: Path) -> None:
-    """For a process of its own."""
+    """Runs in a subprocess."""
     ogbench.utils.DATASET_URL = address
     module.BLOCK_BYTES = BLOCK
     fetch(folder)
@@ -390,7 +390,7 @@ def replaced(old: bytes, new: bytes) -> Answer:
 
 MEMBER = b"PK\x01\x02\x2d\x03\x2d\x00\x00\x00"  # in an archive's directory: signature, two versions, flags
 UNREADABLE = f"sent a wrong or broken {VALIDATION}, which was thrown away: it is not a readable npz file"
-# what the server does with the validation file, which is asked for first: what is said of it
+# what the server does with the validation file, requested first: the error message
 FAILURES: dict[str, tuple[Answer, str]] = {
     "truncated": (sending(GOOD[VALIDATION][:-200]), f"{UNREADABLE}; it may be truncated"),
     "empty": (sending(b""), UNREADABLE),
@@ -403,26 +403,26 @@ FAILURES: dict[str, tuple[Answer, str]] = {
     "another task": (sending(npz(1, observation=29)), f"observations have 29 dimensions where {TASK.name} has 2"),
     "episodes": (sending(npz(2)), f"it has episodes 2 where {TASK.name} has 1"),
     "length": (sending(npz(1, 21)), f"it has transitions an episode 21 where {TASK.name} has 20"),
-    "401": (refusing(401), rf"wants a password for {VALIDATION} \(401\)"),
-    "403": (refusing(403), rf"refuses {VALIDATION} \(403\)"),
-    "404": (refusing(404), rf"has no file {VALIDATION} \(404\)"),
-    "410": (refusing(410), rf"has no more file {VALIDATION} \(410\)"),
-    "418": (refusing(418), rf"does not give {VALIDATION} \(418\)"),
-    "429": (refusing(429), r"is out of order just now \(429 Too Many Requests\)"),
-    "500": (refusing(500), r"is out of order just now \(500 Internal Server Error\)"),
-    "503": (refusing(503), r"is out of order just now \(503 Service Unavailable\)"),
+    "401": (failing_with(401), rf"wants a password for {VALIDATION} \(401\)"),
+    "403": (failing_with(403), rf"refuses {VALIDATION} \(403\)"),
+    "404": (failing_with(404), rf"has no file {VALIDATION} \(404\)"),
+    "410": (failing_with(410), rf"has no more file {VALIDATION} \(410\)"),
+    "418": (failing_with(418), rf"does not give {VALIDATION} \(418\)"),
+    "429": (failing_with(429), r"is out of order just now \(429 Too Many Requests\)"),
+    "500": (failing_with(500), r"is out of order just now \(500 Internal Server Error\)"),
+    "503": (failing_with(503), r"is out of order just now \(503 Service Unavailable\)"),
     "silence": (Answering.stall, r"did not answer within 0\.2 s"),
     "hanging up": (lambda *_: None, r"cannot be reached \(Remote end closed connection without response\)"),
 }
 
 
-@pytest.mark.parametrize(("answer", "said"), FAILURES.values(), ids=FAILURES)
+@pytest.mark.parametrize(("answer", "message"), FAILURES.values(), ids=FAILURES)
 def test_failed_download_leaves_no_file(
-    answer: Answer, said: str, site: Site, tmp_path: Path, monkeypatch: Patch
+    answer: Answer, message: str, site: Site, tmp_path: Path, monkeypatch: Patch
 ) -> None:
     monkeypatch.setattr(module, "TIMEOUT_SECONDS", 0.2 if answer is Answering.stall else 20)
     site.usual = answer
-    fail(tmp_path, f"^{site.host} .*{said}")
+    fail(tmp_path, f"^{site.host} .*{message}")
     assert contents(tmp_path) == {}
     site.usual = Answering.give
     fetch(tmp_path)
@@ -430,21 +430,21 @@ def test_failed_download_leaves_no_file(
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         (sending(GOOD[NAME][:-200]), "it may be truncated"),
         (sending(npz(9)), "it has episodes 9 where .* has 10"),
         (sending(npz(10, 19)), "it has transitions an episode 19 where .* has 20"),
         (sending(GOOD[VALIDATION]), "it has episodes 1 where .* has 10"),
-        (refusing(404), f"has no file {NAME}"),
+        (failing_with(404), f"has no file {NAME}"),
     ],
 )
 def test_validation_file_is_kept_while_the_training_file_fails(
-    answer: Answer, said: str, site: Site, tmp_path: Path
+    answer: Answer, message: str, site: Site, tmp_path: Path
 ) -> None:
     site.train = iter([answer])
-    fail(tmp_path, said)
-    assert_to_go_on_with(tmp_path, VALIDATION)
+    fail(tmp_path, message)
+    assert_partial(tmp_path, VALIDATION)
     fetch(tmp_path)
     assert_whole(tmp_path)
     assert site.starts(VALIDATION) == [0]
@@ -454,12 +454,12 @@ def test_stalled_transfer_times_out(site: Site, tmp_path: Path, monkeypatch: Pat
     monkeypatch.setattr(module, "TIMEOUT_SECONDS", 0.2)
     site.train = itertools.repeat(partial(Answering.stall, upto=HALF))
     fail(tmp_path, rf"broke off {NAME} after 0\.1 MB \(nothing came for 0\.2 s\)")
-    assert_to_go_on_with(tmp_path, NAME, VALIDATION)
+    assert_partial(tmp_path, NAME, VALIDATION)
     assert site.starts() == [0, *[HALF] * (module.MAX_STALLED_ATTEMPTS - 1)]
 
 
 def test_wrong_byte_range_restarts_the_download(site: Site, tmp_path: Path) -> None:
-    """All of it again, without a range."""
+    """The whole file is requested again, without a range."""
     site.train = iter([dropped(HALF), lambda request, _: request.begin(206, Content_Range="bytes 0-9/10")])
     fetch(tmp_path)
     assert_whole(tmp_path)
@@ -467,7 +467,7 @@ def test_wrong_byte_range_restarts_the_download(site: Site, tmp_path: Path) -> N
 
 
 def closed() -> str:
-    """An address where nobody listens."""
+    """An address that nothing listens on."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -492,7 +492,7 @@ def test_unreachable_server_is_reported(tmp_path: Path, monkeypatch: Patch) -> N
 def test_mirror_is_tried_second(site: Site, mirror: Site, tmp_path: Path, monkeypatch: Patch) -> None:
     assert fetch(tmp_path / "a", mirror=mirror.address) == site.address
     assert mirror.requests == []
-    site.usual = refusing(503)
+    site.usual = failing_with(503)
     assert fetch(tmp_path / "b", mirror=f"{mirror.address}/") == mirror.address
     assert_whole(tmp_path / "b")
     assert load_dataset(tmp_path / "b" / NAME).origin == {"from": "downloaded", "address": mirror.address}
@@ -511,7 +511,7 @@ def test_mirror_flag_overrides_the_environment_variable(
 
 
 def test_mirror_continues_a_partial_download(site: Site, mirror: Site, tmp_path: Path) -> None:
-    """It may have another version: nothing of the first server's is kept."""
+    """The mirror may have another version, so nothing from the first server is kept."""
     mirror.files[NAME] = NEW
     site.train = itertools.repeat(dropped(HALF))
     assert fetch(tmp_path, mirror=mirror.address) == mirror.address
@@ -535,7 +535,7 @@ BAD_MIRRORS = ["ftp://host/data", "host/data", "/a/folder", "file:///a/folder", 
 
 @pytest.mark.parametrize("address", BAD_MIRRORS)
 def test_invalid_mirror_address_is_rejected(address: str, site: Site, tmp_path: Path, monkeypatch: Patch) -> None:
-    site.usual = refusing(503)
+    site.usual = failing_with(503)
     with pytest.raises(ConfigError, match=r"^the mirror '.*' is not an address"):
         fetch(tmp_path, mirror=address)
     monkeypatch.setenv("GTRL_MIRROR", address)
@@ -544,12 +544,12 @@ def test_invalid_mirror_address_is_rejected(address: str, site: Site, tmp_path: 
     assert contents(tmp_path) == {}
 
 
-# --- from the cache, a download or our own collectors ---
+# --- from the cache, a download or the package's collectors ---
 
 
 @pytest.fixture
 def infos(caplog: Logged) -> Logged:
-    """What is logged, from infos up."""
+    """Log records of level INFO and above."""
     caplog.set_level("INFO", "gtrl")
     return caplog
 
@@ -578,16 +578,16 @@ def test_cached_file_needs_no_request(name: str, site: Site, tmp_path: Path, inf
 
 @pytest.mark.parametrize("name", GOOD)
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (GOOD[NAME][:-200], "is not a readable npz file"),
         (npz(observation=29), "is in the cache but observations have 29 dimensions where .*; remove it and try again"),
     ],
 )
-def test_broken_cached_file_is_reported(name: str, content: bytes, said: str, site: Site, tmp_path: Path) -> None:
+def test_broken_cached_file_is_reported(name: str, content: bytes, message: str, site: Site, tmp_path: Path) -> None:
     for file in GOOD:
         (tmp_path / file).write_bytes(content if file == name else GOOD[file])
-    with pytest.raises(DataError, match=said) as caught:
+    with pytest.raises(DataError, match=message) as caught:
         get_dataset(TASK, tmp_path)
     assert str(tmp_path / name) in str(caught.value)
     assert is_one_sentence(str(caught.value)), caught.value
@@ -598,11 +598,11 @@ def test_broken_cached_file_is_reported(name: str, content: bytes, said: str, si
 def test_dataset_is_collected_if_it_cannot_be_downloaded(
     site: Site, jobs: list[Any], tmp_path: Path, infos: Logged
 ) -> None:
-    site.train = iter([refusing(404)])
+    site.train = iter([failing_with(404)])
     site.files[VALIDATION] = npz(1, SHORT.trajectory_length)
     path = get_dataset(SHORT, tmp_path)
     warning, result = infos.records
-    assert warning.levelname == "WARNING"  # it may take hours: seen also where nothing shows infos
+    assert warning.levelname == "WARNING"  # it may take hours, so it is shown even if INFO is not
     assert warning.message.startswith(f"no download: {site.host} has no file {NAME} (404). Collecting")
     assert result.message == f"collected {path}"
     origin = load_dataset(path, SHORT).origin
@@ -616,29 +616,29 @@ def test_dataset_is_collected_if_it_cannot_be_downloaded(
 def test_error_if_neither_download_nor_collection_works(
     with_mirror: bool, site: Site, mirror: Site, tmp_path: Path
 ) -> None:
-    site.usual, mirror.usual = refusing(403), refusing(500)
+    site.usual, mirror.usual = failing_with(403), failing_with(500)
     with pytest.raises(DownloadError, match=r"collect it with an expert that can walk \(--expert FILE\)") as caught:
         get_dataset(ANT, tmp_path, mirror=mirror.address if with_mirror else None)
-    told = str(caught.value)
-    assert is_one_sentence(told), told
-    assert f"{ANT.dataset} could not be downloaded: {site.host} refuses" in told
-    assert (mirror.host in told) == with_mirror
-    assert "name another address with --mirror URL or GTRL_MIRROR" in told
+    message = str(caught.value)
+    assert is_one_sentence(message), message
+    assert f"{ANT.dataset} could not be downloaded: {site.host} refuses" in message
+    assert (mirror.host in message) == with_mirror
+    assert "name another address with --mirror URL or GTRL_MIRROR" in message
     assert contents(tmp_path) == {}
 
 
 def test_missing_expert_is_named(site: Site, tmp_path: Path) -> None:
-    site.usual = refusing(403)
+    site.usual = failing_with(403)
     walks = Experts(walk=tmp_path / "walk.npz")
     with pytest.raises(DownloadError, match=r"with an expert that can dribble \(--dribble-expert FILE\), see"):
         get_dataset("antsoccer-arena-stitch", tmp_path, experts=walks, show=False)
 
 
 def test_a_validation_file_alone_is_not_overwritten(site: Site, tmp_path: Path) -> None:
-    (tmp_path / VALIDATION).write_text("mine")
+    (tmp_path / VALIDATION).write_text("own")
     with pytest.raises(DataError, match=f"{VALIDATION} lies there without its training file"):
         get_dataset(TASK, tmp_path)
-    assert contents(tmp_path) == {VALIDATION: b"mine"}
+    assert contents(tmp_path) == {VALIDATION: b"own"}
     assert site.requests == []
 
 
@@ -683,13 +683,13 @@ def test_get_command(site: Site, jobs: list[Any], tmp_path: Path, capsys: Printe
 
 
 def test_get_command_fails_with_a_one_line_error(site: Site, mirror: Site, tmp_path: Path, capsys: Printed) -> None:
-    site.usual = mirror.usual = refusing(404)
+    site.usual = mirror.usual = failing_with(404)
     command = ["data", "get", ANT.name, "--folder", str(tmp_path), "--mirror", mirror.address]
     assert cli.main(command) == 2
-    output, complaint = capsys.readouterr()
-    (told,) = complaint.splitlines()
+    output, stderr = capsys.readouterr()
+    (message,) = stderr.splitlines()
     assert output == ""
-    assert told.startswith("gtrl: ")
-    assert is_one_sentence(told), told
-    assert told.index(site.host) < told.index(mirror.host)
+    assert message.startswith("gtrl: ")
+    assert is_one_sentence(message), message
+    assert message.index(site.host) < message.index(mirror.host)
     assert contents(tmp_path) == {}

@@ -1,4 +1,4 @@
-"""Environments of a user's own: both conventions, what is refused and how, plugins, and rendering that is not there."""
+"""User-defined environments: both conventions, rejected ones, plugins, and machines without rendering."""
 
 import os
 import subprocess
@@ -28,7 +28,7 @@ PLACES = (3.0, -2.5, 0.5)  # the goals of task ids 1 to 3
 
 
 class Line(gymnasium.Env):
-    """A point on a line that starts at 0 and moves by its action; OGBench's convention. It never ends by itself."""
+    """A point on a line that starts at 0 and moves by its action; OGBench's convention. It never ends an episode."""
 
     def __init__(self) -> None:
         self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.float64)
@@ -69,7 +69,7 @@ class GoalLine(Line):
 
 
 class GivenLine(GoalLine):
-    """A GoalEnv that takes a goal of the user's own."""
+    """A GoalEnv that takes a given goal."""
 
     def choose(self, options: dict[str, Any]) -> float:
         return float(options["goal"][0])
@@ -89,7 +89,7 @@ TOWARDS = mlp.Layer(np.array([[-1], [1]], np.float32), np.zeros(1, np.float32)) 
 
 
 def policy(path: Path, **changes: Any) -> Path:
-    header = {"kind": "gaussian", "algorithm": "mine", "task": None, "seed": 4, "step": 7}
+    header = {"kind": "gaussian", "algorithm": "custom", "task": None, "seed": 4, "step": 7}
     sizes = dict.fromkeys(("observation_dim", "goal_dim", "action_dim"), 1)
     save_policy(path, Actor((TOWARDS,)), header | sizes | changes)
     return path
@@ -158,7 +158,7 @@ def test_success_may_be_reported_at_the_end_only(tmp_path: Path) -> None:
     assert outcomes(Task("line", Ends, goals=1), policy(tmp_path / "p.npz")) == [("task1", True, 3, 3.0)]
 
 
-# --- what does not fit ---
+# --- rejected environments and tasks ---
 
 
 class Deaf(GoalLine):
@@ -192,7 +192,7 @@ class Breaks(Line):
 
 
 @pytest.mark.parametrize(
-    ("task", "said"),
+    ("task", "message"),
     [
         (Task("t", Deaf, goals=[[2.0]]), r"goal1, episode 0: .* was given the goal \[2\.0\] and reports \[1\.25\]"),
         (Task("t", NoSuccess, goals=1, episode_length=2), "task1, episode 0: the environment reports no success"),
@@ -202,8 +202,8 @@ class Breaks(Line):
         (Task("t", Breaks, goals=1), "task1, episode 0: the environment raised ZeroDivisionError: no such number as 1"),
     ],
 )  # fmt: skip
-def test_environments_of_neither_convention_are_rejected(task: Task, said: str, tmp_path: Path) -> None:
-    with pytest.raises(EpisodeError, match=rf"^t, {said}"):
+def test_environments_of_neither_convention_are_rejected(task: Task, message: str, tmp_path: Path) -> None:
+    with pytest.raises(EpisodeError, match=rf"^t, {message}"):
         outcomes(task, policy(tmp_path / "p.npz"))
 
 
@@ -212,7 +212,7 @@ def failing() -> gymnasium.Env:
 
 
 @pytest.mark.parametrize(
-    ("environment", "said"),
+    ("environment", "message"),
     [
         (None, "the task t has no environment"),
         ("no_such_package:Env-v0", "the environment of t cannot be made: .*no_such_package"),
@@ -222,13 +222,13 @@ def failing() -> gymnasium.Env:
         (dict, r"the environment of t is a dict, not a gymnasium\.Env"),
     ],
 )
-def test_environments_that_cannot_be_made_are_reported(environment: Any, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_environments_that_cannot_be_made_are_reported(environment: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         make_environment(Task("t", environment))
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"name": ""}, "a task's name is ''"),
         ({"name": "a:b"}, "a task's name is 'a:b'"),
@@ -251,8 +251,8 @@ def test_environments_that_cannot_be_made_are_reported(environment: Any, said: s
         ({"defaults": [0.9]}, "defaults must be a dictionary"),
     ],
 )
-def test_invalid_tasks_are_rejected(fields: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_invalid_tasks_are_rejected(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         Task(**{"name": "t", **fields})  # pyright: ignore[reportArgumentType]
 
 
@@ -274,7 +274,7 @@ LINE = Task("line", "test_environments:GivenLine", goals=[[2.0], [30.0]], episod
 def test_given_task_overrides_the_policys(task: Task | str, tmp_path: Path) -> None:
     path = policy(tmp_path / "p.npz", task="pointmaze-mini-navigate")
     rows = evaluate(path, task=task, episodes=3, base_seed=5, workers=2, show=False)
-    who = {"algorithm": "mine", "task": "line", "seed": 4, "step": 7, "episodes": 3, "base_seed": 5}
+    who = {"algorithm": "custom", "task": "line", "seed": 4, "step": 7, "episodes": 3, "base_seed": 5}
     assert rows == [who | {"goal": "goal1", "successes": 3}, who | {"goal": "goal2", "successes": 0}]
 
 
@@ -309,7 +309,7 @@ def test_plugins_of_a_run_define_its_task(tmp_path: Path, monkeypatch: pytest.Mo
     rows = evaluate(run, episodes=2, workers=1, show=False)
     assert [(row["task"], row["goal"], row["successes"]) for row in rows] == [("their-line", "goal1", 2)]
     assert [row["successes"] for row in run.evaluations()] == [2]
-    assert not (run.path / "rollouts.npz").exists()  # it is no maze
+    assert not (run.path / "rollouts.npz").exists()  # it is not a maze
     assert find_task("their-line").goals == ((2.0,),)
 
 
@@ -318,7 +318,7 @@ def test_plugins_of_a_run_define_its_task(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_goal_env_depends_on_its_seed_alone() -> None:
     task = Task("umaze", "gymnasium_robotics:PointMaze_UMaze-v3")
-    assert maze_of(task) is None  # of another package, and not one of OGBench's mazes
+    assert maze_of(task) is None  # a maze of another package, not of OGBench
     actions = np.random.default_rng(0).uniform(-1, 1, (20, 2))
 
     def play(env: GoalEpisodes, seed: int) -> list[np.ndarray]:
@@ -363,7 +363,7 @@ def test_a_property_that_keeps_its_action_space_is_left_alone() -> None:
     assert draws[0] == draws[1] != draws[2]
 
 
-# --- rendering that is not there ---
+# --- machines without rendering ---
 
 WITHOUT_GL = """
 import sys
@@ -386,13 +386,13 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("backend", ["abacus", "osmesa"])
 def test_collecting_and_evaluating_need_no_opengl(backend: str, tmp_path: Path) -> None:
-    """`abacus` is no backend at all; the library of the others may be missing, and is hidden from the loader."""
+    """`abacus` is not a backend; the OpenGL library of `osmesa` is hidden from the loader."""
     sizes = {"observation_dim": 2, "goal_dim": 2, "action_dim": 2}
     header = {"kind": "gaussian", "algorithm": "bc", "task": "pointmaze-mini-navigate", "seed": 0, "step": 1} | sizes
     layer = mlp.Layer(np.zeros((4, 2), np.float32), np.zeros(2, np.float32))
     save_policy(tmp_path / "p.npz", Actor((layer,)), header)
     (tmp_path / "program.py").write_text(WITHOUT_GL)
-    # A package named OpenGL that cannot be imported stands for a library that is not there.
+    # A package named OpenGL that cannot be imported stands for a missing library.
     (tmp_path / "OpenGL").mkdir()
     (tmp_path / "OpenGL" / "__init__.py").write_text("raise ImportError('no library')")
     paths = os.pathsep.join([str(tmp_path), *sys.path])

@@ -1,4 +1,4 @@
-"""Policies as files, episodes decided by their seeds alone, evaluation's files, and exact values of a maze."""
+"""Policy files, episodes that depend on their seeds alone, the files of an evaluation, and exact values of a maze."""
 
 import csv
 import dataclasses
@@ -43,7 +43,7 @@ from gtrl.workers import map_unordered
 MINI = "pointmaze-mini-navigate"
 GAUSSIAN = {"kind": "gaussian"}
 SIZES = {"observation_dim": 2, "goal_dim": 2, "action_dim": 2}
-POINT = {**GAUSSIAN, **SIZES, "algorithm": "mine", "task": MINI, "seed": 0, "step": 1}
+POINT = {**GAUSSIAN, **SIZES, "algorithm": "custom", "task": MINI, "seed": 0, "step": 1}
 
 
 # --- policies ---
@@ -62,7 +62,7 @@ def random_layers(*sizes: int, reach: float = 1) -> list[mlp.Layer]:
 
 
 def random_policy(dims: tuple[int, int, int], hidden: Sequence[int], flow_steps: int = 0, seed: int = 0) -> Policy:
-    """For (observation, goal, action) of these sizes; a flow where it is to take steps."""
+    """For (observation, goal, action) of these sizes; a flow if `flow_steps` is positive."""
     header = dict(zip(SIZES, dims, strict=True)) | (flow(flow_steps) if flow_steps else GAUSSIAN)
     layers = flow_layers(dims, hidden) if flow_steps else random_layers(sum(dims[:2]), *hidden, dims[-1])
     return policy_of(layers, header, seed)
@@ -112,8 +112,8 @@ def test_policy_of_a_run_is_the_actor_of_its_checkpoint(gtrl_run: Run) -> None:
         for index, seed in enumerate(gtrl_run.seeds):
             policy = load_policy(gtrl_run.policy_path(seed, step))
             rows = queries(policy, 20)
-            mine = jax.tree.map(lambda leaf, index=index: leaf[index], nets)
-            np.testing.assert_allclose(policy(*rows), jax_action(algorithm, mine, rows), atol=1e-5)
+            one_seed = jax.tree.map(lambda leaf, index=index: leaf[index], nets)
+            np.testing.assert_allclose(policy(*rows), jax_action(algorithm, one_seed, rows), atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_bits_of_a_row_do_not_depend_on_its_neighbours(
     arrays = queries(policy, 3 * ROWS + 5)
     together = policy(*arrays)
     for size in (1, 2, 3, ROWS - 1, ROWS, ROWS + 1, 2 * ROWS + 3):
-        for start in range(0, len(together) - size, 6):  # so a row stands at different places of its block
+        for start in range(0, len(together) - size, 6):  # so that a row has different places in its block
             rows = slice(start, start + size)
             np.testing.assert_array_equal(policy(*(array[rows] for array in arrays)), together[rows])
     shuffled = np.random.default_rng(2).permutation(len(together))
@@ -161,13 +161,13 @@ def test_policy_file(dtype: str, tmp_path: Path) -> None:
     assert isinstance(loaded, GaussianPolicy)
     assert {key: loaded.header[key] for key in POINT} == POINT
     assert loaded.header["layers"] == 2
-    for ours, theirs in zip(loaded.network.layers, layers, strict=True):
-        for mine, written in zip(ours, theirs, strict=True):
-            if written is None or mine is None:
-                assert mine is written  # no layer norm in the last layer
+    for loaded_layer, layer in zip(loaded.network.layers, layers, strict=True):
+        for found, written in zip(loaded_layer, layer, strict=True):
+            if written is None or found is None:
+                assert found is written  # no layer norm in the last layer
                 continue
-            np.testing.assert_array_equal(mine, written.astype(dtype))
-            assert mine.dtype == np.float32
+            np.testing.assert_array_equal(found, written.astype(dtype))
+            assert found.dtype == np.float32
     rows = queries(loaded, 50)
     full = policy_of(layers, POINT)(*rows)
     np.testing.assert_allclose(loaded(*rows), full, atol=0 if dtype == "float32" else 2e-2)
@@ -216,7 +216,7 @@ def test_squashed_policy_of_standardised_inputs_without_layer_norm(tmp_path: Pat
 
 
 def test_a_policy_file_of_the_first_version(tmp_path: Path) -> None:
-    """A header without activation and output; the action worked out in double precision."""
+    """A header without activation and output; the action computed in double precision."""
     layers, rows = random_layers(4, 16, 2), np.random.default_rng(1).normal(size=(9, 4))
     arrays = {f"{name}{k}": array for k, layer in enumerate(layers) for name, array in layer._asdict().items()}
     header = json.dumps({"format": 1, "layers": 2, **POINT, "goal": "oracle", "version": "0.1.0"})
@@ -248,12 +248,12 @@ class Table(gtrl.Policy):
         return self.actions[near] + noise / 8
 
 class Base(Table):
-    pass  # without a name of its own it is no kind
+    pass  # without its own name it is not a kind
 """
 
 
 class TableActor:
-    """What the method of a user's own would return as its policy."""
+    """What a user-defined method would return as its policy."""
 
     def export(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         places, actions = np.array([[0.0, 0.0], [4.0, 4.0]]), np.array([[0.25, -0.5], [3.0, 0.0]])
@@ -282,7 +282,7 @@ def test_user_defined_policy_kind(plugin: str, tmp_path: Path) -> None:
     action = policy(observations, goals, noise)
     np.testing.assert_allclose(action[:3], [[0.35, -0.4], [1, 0.1], [0.35, -0.4]], atol=1e-6)
     np.testing.assert_array_equal(policy(observations[:2], goals, noise[:2]), action[:2])
-    assert not np.array_equal(policy(observations[0], goals), policy(observations[0], goals))  # noise of its own
+    assert not np.array_equal(policy(observations[0], goals), policy(observations[0], goals))  # it draws its own noise
     with pytest.raises(RunError, match="a noise of 2 numbers"):
         policy(observations, goals, np.zeros(3))
     arrays, header = TableActor().export()
@@ -306,12 +306,12 @@ def test_policy_file_cannot_import_a_module(plugin: str, tmp_path: Path) -> None
 
 def test_actors_export_themselves() -> None:
     spec = Spec(observation_dim=5, action_dim=3, goal_dim=2)
-    for actor, said in (
+    for actor, message in (
         (Actor.init(jax.random.key(0), spec, (8,)), {"kind": "gaussian"}),
         (FlowActor.init(jax.random.key(0), spec, (8,), 6), {"kind": "flow", "flow_steps": 6}),
     ):
         arrays, header = jax.device_get(actor).export()
-        assert header == said | {"layers": 2, "activation": "gelu", "output": "clip"}
+        assert header == message | {"layers": 2, "activation": "gelu", "output": "clip"}
         assert {type(array) for array in arrays.values()} == {np.ndarray}
         assert sorted(arrays) == ["bias0", "bias1", "scale0", "shift0", "weight0", "weight1"]
         np.testing.assert_array_equal(arrays["weight1"], actor.layers[1].weight)
@@ -358,7 +358,7 @@ def test_flow_by_hand(steps: int) -> None:
 
 
 def test_saved_flows_are_the_networks_of_each_seed(tmp_path: Path) -> None:
-    """By the route a run takes: the networks of all seeds together, then one file each."""
+    """As in a run: the networks of all seeds together, then one file per seed."""
     algorithm, spec = make("fbc", hidden=(16,), flow_steps=4), Spec(observation_dim=5, action_dim=3, goal_dim=2)
     nets = jax.jit(jax.vmap(lambda key: algorithm.init(key, spec)))(loop.seed_keys([0, 3]))
     nets = jax.tree.map(lambda leaf: 3 * leaf, nets)
@@ -370,10 +370,10 @@ def test_saved_flows_are_the_networks_of_each_seed(tmp_path: Path) -> None:
         expected = {**flow(4), **spec._asdict(), "algorithm": "fbc", "goal": "own", "seed": seed, "step": 10}
         assert expected.items() <= policy.header.items()
         observation, goal, _ = queries(policy, 20)
-        mine = jax.tree.map(lambda leaf, index=index: leaf[index], nets)
+        one_seed = jax.tree.map(lambda leaf, index=index: leaf[index], nets)
         noise = jax.random.normal(jax.random.key(0), (20, 3))  # what the method draws, given this key
         found.append(policy(observation, goal, noise))
-        np.testing.assert_allclose(found[-1], jax_action(algorithm, mine, (observation, goal)), atol=1e-5)
+        np.testing.assert_allclose(found[-1], jax_action(algorithm, one_seed, (observation, goal)), atol=1e-5)
     assert np.abs(found[0] - found[1]).max() > 1e-2
 
 
@@ -446,7 +446,7 @@ def test_gaussian_policy_ignores_noise() -> None:
 
 
 def play(env: IsolatedEnv, seed: int, goal: int, actions: np.ndarray) -> Iterator[np.ndarray]:
-    """Everything an episode shows, step by step: observation, then goal or simulator state."""
+    """Yields all that an episode shows, step by step: the observation, then the goal or the simulator state."""
     observation, info = env.reset(np.random.SeedSequence(seed), {"task_id": goal})
     yield np.concatenate([observation, info["goal"]])
     for action in actions:
@@ -463,7 +463,7 @@ def check_isolation(name: str, goal: int, actions: np.ndarray) -> list[list[np.n
     for one, two in zip(play(first, 1, goal, actions), play(second, 2, goal, actions), strict=True):
         mixed[0].append(one)
         mixed[1].append(two)
-        caller.append(np.random.random())  # somebody else draws, too
+        caller.append(np.random.random())  # the caller draws too
     np.testing.assert_array_equal(caller, np.random.RandomState(5).random_sample(len(caller)))
     for env, seed in ((first, 1), (second, 2), (second, 1), (first, 2)):
         for row, expected in zip(play(env, seed, goal, actions), mixed[seed - 1], strict=True):
@@ -482,7 +482,7 @@ def test_teleport_mazes_do_not_disturb_each_other() -> None:
     for episode in check_isolation(name, 3, into_the_teleporter(100)):
         rows = np.array(episode)[1:]
         assert np.linalg.norm(rows[:, :2] - rows[:, 2:], axis=-1).max() > 4  # it was teleported
-    # The exit is luck, and the luck is the seed's.
+    # The exit is random, and the seed determines it.
     env, exits = IsolatedEnv(make_environment(ogbench_task(name))), set()
     for seed in range(10):
         exits.add(tuple(list(play(env, seed, 3, into_the_teleporter(0)))[-1].round().tolist()))
@@ -575,13 +575,13 @@ def test_outcomes_of_an_idle_policy(tmp_path: Path) -> None:
     for outcome in outcomes:
         assert outcome.path is not None
         assert outcome.path.shape == (26, 2)
-        assert np.abs(outcome.path - outcome.path[0]).max() < 0.5  # a wall may push a little
+        assert np.abs(outcome.path - outcome.path[0]).max() < 0.5  # a wall may push it a little
     others = run_episodes(still, Job("", task, episodes, base_seed=1, record=1))
     assert not np.array_equal(others[0].goal, outcomes[0].goal)
 
 
 def test_outcomes_that_depend_on_luck_alone(tmp_path: Path) -> None:
-    """Up where x < 28, down beyond: a policy whose success in the teleport maze is the teleporter's to decide.
+    """Up where x < 28, down beyond: the teleporter alone decides whether this policy succeeds in the teleport maze.
 
     From the starts of goals 3 and 4 it walks into a teleporter. Of the exits, (6, 10) has the goal below it, (1, 7)
     is a dead end, and (6, 1) leads up into the other teleporter. The starts of goals 1 and 2 are corners.
@@ -603,7 +603,7 @@ def test_outcomes_that_depend_on_luck_alone(tmp_path: Path) -> None:
 
 
 class Watched(FlowPolicy):
-    """A policy that keeps what it was asked and what it said: one (rows, numbers) array for each call."""
+    """A policy that records its inputs and actions: one (rows, numbers) array for each call."""
 
     def __init__(self, path: Path, seed: int = 0) -> None:
         super().__init__(*mlp_file.read(path, "a policy file", RunError), seed)
@@ -632,7 +632,7 @@ def test_each_episode_has_its_own_noise(tmp_path: Path) -> None:
     np.testing.assert_allclose(actions, np.clip(noise, -1, 1), atol=1e-6)
     assert len(np.unique(noise)) == noise.size  # fresh at each step of each episode
     assert stats.kstest(noise.ravel(), "norm").pvalue > 1e-3
-    # Alone, or in another order, and whatever the policy's own generator is at.
+    # Alone, in another order, and with any state of the policy's own generator.
     np.testing.assert_array_equal(watch(path, episodes[3:4])[0], together[3])
     np.testing.assert_array_equal(watch(path, episodes[::-1], seed=5)[::-1], together)
     # A different base seed is another episode.
@@ -656,13 +656,13 @@ def test_consecutive_episodes_have_their_own_noise(tmp_path: Path) -> None:
 
 
 def test_policy_noise_does_not_change_the_environments_randomness(tmp_path: Path) -> None:
-    """To the right, into the teleporter: a flow that noise cannot sway goes exactly where a Gaussian policy goes."""
+    """To the right, into the teleporter: a flow that ignores noise takes exactly the path of a Gaussian policy."""
     task = dataclasses.replace(ogbench_task(MINI), episode_length=60)
     gaussian = linear_policy(tmp_path / "gaussian.npz", np.zeros((4, 2)), [1, 0])
-    unswayed = noise_policy(tmp_path / "flow.npz", share=0, action=(5, 0))  # clipped to (1, 0)
+    without_noise = noise_policy(tmp_path / "flow.npz", share=0, action=(5, 0))  # clipped to (1, 0)
     episodes = tuple(Episode(goal, number) for number in range(4) for goal in (1, 2, 4))
     paths, exits = [], set()
-    for path in (gaussian, unswayed):
+    for path in (gaussian, without_noise):
         outcomes = run_episodes(load_policy(path), Job("", task, episodes, base_seed=0, record=4))
         by_number = {outcome.episode: np.asarray(outcome.path) for outcome in outcomes}
         paths.append([by_number[episode] for episode in episodes])
@@ -718,7 +718,7 @@ def test_run_without_checkpoints_can_be_evaluated(gtrl_run: Run, tmp_path: Path)
 
 
 def with_method(run: Run, folder: Path, name: str) -> Run:
-    """A copy of a run that says it was trained by another method."""
+    """A copy of a run whose config names another method."""
     copy = Run(shutil.copytree(run.path, folder))
     config = copy.config
     config["algorithm"]["name"] = name
@@ -743,12 +743,12 @@ from typing import ClassVar
 from gtrl.algorithms.gtrl import GTRL
 
 @dataclass(frozen=True)
-class Mine(GTRL):
-    name: ClassVar = "mine-from-elsewhere"
+class Custom(GTRL):
+    name: ClassVar = "custom-from-elsewhere"
 """
     (tmp_path / "elsewhere.py").write_text(module)
     monkeypatch.syspath_prepend(tmp_path)
-    run = with_method(gtrl_run, tmp_path / "run", "mine-from-elsewhere")
+    run = with_method(gtrl_run, tmp_path / "run", "custom-from-elsewhere")
     run.save_config(run.config | {"plugins": ["elsewhere"]})
     evaluate(run, episodes=1, workers=1, show=False)
     assert np.isfinite(np.load(run.path / "values.npz")["values"]).any()
@@ -766,8 +766,8 @@ def test_rollouts_npz(evaluated: tuple[Run, list[dict[str, Any]]]) -> None:
     assert len(file["positions"]) == lengths.sum()
     assert lengths.max() <= ogbench_task(MINI).episode_length + 1
     for row in rows:  # fewer episodes than are recorded, so every one is here
-        mine = (seeds == row["seed"]) & (goals == int(row["goal"][-1]))
-        assert successes[mine].sum() == row["successes"]
+        selected = (seeds == row["seed"]) & (goals == int(row["goal"][-1]))
+        assert successes[selected].sum() == row["successes"]
     for goal, number, start, xy in zip(goals, numbers, starts, file["goals"], strict=True):
         info = maze.task_infos[goal - 1]
         assert maze.xy_to_ij(file["positions"][start]) == info["init_ij"]
@@ -903,19 +903,19 @@ def test_values_around_a_corner() -> None:
     target = int(np.argmin(np.linalg.norm(points - goal, axis=-1)))
     steps = shortest_path(near, unweighted=True, indices=target)
     np.testing.assert_allclose(values[grid.free], GAMMA**steps, atol=1e-7)
-    assert value_at(grid, values, 4, 0) < GAMMA ** (4 / 0.2) - 1e-3  # longer than as the crow flies
+    assert value_at(grid, values, 4, 0) < GAMMA ** (4 / 0.2) - 1e-3  # longer than the straight line
 
 
 def test_values_through_a_teleporter() -> None:
-    """Three rooms: a teleporter in the first leads beside the goal in the second or into the third, a dead end."""
-    beside, dead_end = [12.0, 0.0], [24.0, 0.0]
+    """Three rooms: a teleporter in the first leads next to the goal in the second or into the third, a dead end."""
+    near_goal, dead_end = [12.0, 0.0], [24.0, 0.0]
     rooms = ("#########", "#..#..#.#", "#########")
-    maze, grid = maze_of_text(*rooms, entrances=[[4.0, 0.0]], exits=[beside, dead_end])
+    maze, grid = maze_of_text(*rooms, entrances=[[4.0, 0.0]], exits=[near_goal, dead_end])
     goal = np.array([16.0, 0.0])
     values = point_maze_values(maze, goal, GAMMA)
-    assert value_at(grid, values, *beside) == pytest.approx(GAMMA**20)
+    assert value_at(grid, values, *near_goal) == pytest.approx(GAMMA**20)
     assert value_at(grid, values, *dead_end) == 0
-    # The 13th step from the origin, to x = 2.6, comes within 1.5 of the entrance: half the luck, and on from there.
+    # The 13th step from the origin, to x = 2.6, enters the teleporter; one exit in two leads to the goal.
     assert value_at(grid, values, 0, 0) == pytest.approx(GAMMA**13 * (GAMMA**20 + 0) / 2)
     # With the goal in the first room nothing leads to it from elsewhere, nor back out of the teleporter.
     back = point_maze_values(maze, np.array([0.0, 0.0]), GAMMA)
@@ -928,7 +928,7 @@ def test_teleporter_is_used_only_where_it_is_better() -> None:
     corridor = ("#######", "#.....#", "#######")
     maze, grid = maze_of_text(*corridor, entrances=[[8.0, 0.0]], exits=[[0.0, 0.0], [16.0, 0.0]])
     values = point_maze_values(maze, np.array([16.0, 0.0]), GAMMA)
-    # There is no way around: v = gamma^33 (v + 1) / 2 for 33 steps from x = 0 to 6.6, within 1.5 of the entrance.
+    # There is no path around it: v = gamma^33 (v + 1) / 2 for 33 steps from x = 0 to 6.6, within 1.5 of the entrance.
     start = (GAMMA**33 / 2) / (1 - GAMMA**33 / 2)
     assert value_at(grid, values, 0, 0) == pytest.approx(start)
     # Behind it, 20 steps from the goal, going back 13 steps to the teleporter is better; 15 steps from it, it is not.

@@ -1,4 +1,4 @@
-"""The examples, in miniature."""
+"""Small versions of the examples."""
 
 import importlib.util
 from pathlib import Path
@@ -21,7 +21,7 @@ def load(name: str) -> Any:
     return module
 
 
-@pytest.mark.filterwarnings("ignore")  # Gymnasium-Robotics has some to give
+@pytest.mark.filterwarnings("ignore")  # Gymnasium-Robotics emits warnings
 def test_pointmaze_umaze(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rate = load("pointmaze_umaze").main(tmp_path, episodes=4, steps=20, seeds=2, evaluated=3)
     assert 0 <= rate <= 100
@@ -29,7 +29,7 @@ def test_pointmaze_umaze(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     data = np.load(tmp_path / "umaze.npz")
     assert data["observations"].shape == (4 * 300, 4)
     np.testing.assert_array_equal(np.flatnonzero(data["terminals"]), [299, 599, 899, 1199])
-    # It gets about: within the corridor, whose cells are 1 wide, from one end of the U to the other.
+    # It moves: within the corridor, whose cells are 1 wide, from one end of the U to the other.
     positions = data["observations"][:, :2]
     assert np.abs(positions).max() < 1.5
     assert np.ptp(positions, axis=0).min() > 1

@@ -30,7 +30,7 @@ SOCCER = ("antsoccer-arena-navigate", "antsoccer-arena-stitch")
 
 
 def random_expert(ends: tuple[int, int], scale: float = 1.0, hidden: int = 6, **changes: Any) -> dict[str, Any]:
-    """A small network of two layers, with the changes asked for."""
+    """A small network of two layers, with the given changes."""
     rng = np.random.default_rng(4)
     arrays = {
         "weight0": rng.normal(size=(ends[0], hidden)) / ends[0] ** 0.5,
@@ -51,7 +51,7 @@ def save(path: Path, expert: dict[str, Any]) -> Path:
 
 
 def by_hand(arrays: dict[str, Any], inputs: np.ndarray) -> np.ndarray:
-    """What an expert of two layers answers to a row of numbers."""
+    """The output of an expert of two layers for one input row."""
     activations: dict[str, Callable[[np.ndarray], np.ndarray]] = {
         "relu": lambda x: np.where(x > 0, x, 0),
         "gelu": lambda x: x * expit(2 * (2 / np.pi) ** 0.5 * (x + 0.044715 * x**3)),
@@ -87,7 +87,7 @@ def test_forward_pass(activation: str, extra: dict[str, Any], output: str, tmp_p
         expected.append(by_hand(arrays, np.concatenate([state, direction])))
     np.testing.assert_allclose(found, expected, atol=1e-5)
     assert np.abs(found).max() <= 1
-    assert (np.abs(found).max() == 1) == (output == "clip")  # some are beyond 1 and so cut off
+    assert (np.abs(found).max() == 1) == (output == "clip")  # some are beyond 1 and so clipped
     assert np.abs(found).min() < 0.1
 
 
@@ -110,7 +110,7 @@ def test_the_defaults_of_a_header_are_a_policys(tmp_path: Path) -> None:
     np.testing.assert_allclose(Expert(save(tmp_path / "a.npz", arrays))(x), expected, atol=1e-6)
 
 
-# changes to a good file: what the sentence says
+# changes to a valid file: the error message
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no weights": ({"weight0": None, "weight1": None}, "it has no array 'weight0'"),
     "first layer left out": ({"weight0": None}, "it has no array 'weight0'"),
@@ -154,7 +154,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 }  # fmt: skip
 
 
-def refusal(path: Path) -> str:
+def rejection(path: Path) -> str:
     with pytest.raises(DataError) as caught:
         load_expert(path, ogbench_task("antmaze-large-stitch"), "walk")
     assert str(path) in str(caught.value)
@@ -162,27 +162,27 @@ def refusal(path: Path) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize(("changes", "said"), BAD.values(), ids=BAD)
+@pytest.mark.parametrize(("changes", "message"), BAD.values(), ids=BAD)
 def test_malformed_experts_are_rejected_with_a_one_line_error(
-    changes: dict[str, Any], said: str, tmp_path: Path
+    changes: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    message = refusal(save(tmp_path / "expert.npz", random_expert(ANT) | changes))
-    assert re.search(said, message), message
+    found = rejection(save(tmp_path / "expert.npz", random_expert(ANT) | changes))
+    assert re.search(message, found), found
 
 
 def test_expert_that_is_not_an_npz_file_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "text.npz").write_text("weight0 = 3")
     (tmp_path / "folder.npz").mkdir()
-    assert refusal(tmp_path / "none.npz").startswith("there is no file")
+    assert rejection(tmp_path / "none.npz").startswith("there is no file")
     for name in ("text.npz", "folder.npz"):
-        assert "is not a readable npz file" in refusal(tmp_path / name)
+        assert "is not a readable npz file" in rejection(tmp_path / name)
 
 
 # --- walking through mazes ---
 
 
 class Call(NamedTuple):
-    """One question to an expert, and where the goal was at that moment."""
+    """One call of an expert, and the position of the goal at that step."""
 
     role: str
     inputs: np.ndarray
@@ -190,7 +190,7 @@ class Call(NamedTuple):
 
 
 def watch(collector: Any) -> list[Call]:
-    """Has the collector's experts keep what they are told."""
+    """Records the calls of the collector's experts."""
     calls: list[Call] = []
 
     def keeping(role: str, expert: Any) -> Callable[..., np.ndarray]:
@@ -233,16 +233,16 @@ def check_noise(noise: np.ndarray) -> None:
 
 @pytest.mark.parametrize("name", MAZES)
 def test_expert_gets_the_direction_and_its_action_gets_noise(name: str, tmp_path: Path) -> None:
-    arrays = random_expert(MAZES[name], scale=0.1)  # far from 1, so that nothing is cut off
-    walker = MazeCollector(shortened(name, 301), Experts(save(tmp_path / "expert.npz", arrays)))
-    calls = watch(walker)
-    episode = walker.episode(seed_of(2))
+    arrays = random_expert(MAZES[name], scale=0.1)  # far from 1, so that nothing is clipped
+    collector = MazeCollector(shortened(name, 301), Experts(save(tmp_path / "expert.npz", arrays)))
+    calls = watch(collector)
+    episode = collector.episode(seed_of(2))
     task = ogbench_task(name)
     assert episode["observations"].shape == (301, task.observation_dim)
     assert episode["actions"].shape == (301, task.action_dim)
     np.testing.assert_array_equal(np.flatnonzero(episode["terminals"]), [300])
     ways = [
-        way_to(walker.simulator, *pair) for pair in zip(episode["qpos"][:, :2], (c.goal for c in calls), strict=True)
+        way_to(collector.simulator, *pair) for pair in zip(episode["qpos"][:, :2], (c.goal for c in calls), strict=True)
     ]
     inputs = np.concatenate([episode["observations"][:, 2:], ways], 1)
     np.testing.assert_allclose([call.inputs for call in calls], inputs, atol=1e-4)
@@ -254,8 +254,8 @@ def test_expert_gets_the_direction_and_its_action_gets_noise(name: str, tmp_path
 
 def test_actions_are_clipped_at_one(tmp_path: Path) -> None:
     certain = random_expert(ANT, bias1=np.full(8, 9.0))
-    walker = MazeCollector(shortened("antmaze-large-stitch", 101), Experts(save(tmp_path / "expert.npz", certain)))
-    actions = walker.episode(seed_of(0))["actions"]
+    collector = MazeCollector(shortened("antmaze-large-stitch", 101), Experts(save(tmp_path / "expert.npz", certain)))
+    actions = collector.episode(seed_of(0))["actions"]
     assert actions.max() == 1
     assert np.mean(actions == 1) == pytest.approx(0.5, abs=0.06)  # where the noise is positive
 
@@ -265,7 +265,7 @@ def test_actions_are_clipped_at_one(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def lazy(tmp_path_factory: pytest.TempPathFactory) -> Experts:
-    """Experts that do nothing: the ant stays, but for the noise."""
+    """Experts that do nothing: only the noise moves the ant."""
     folder = tmp_path_factory.mktemp("experts")
     nothing = {"weight1": np.zeros((6, 8)), "bias1": np.zeros(8)}
     ends = {"walk": ANT, "dribble": DRIBBLER}
@@ -278,7 +278,7 @@ def soccer(name: str, rows: int, experts: Experts) -> tuple[SoccerCollector, lis
 
 
 def placed(collector: SoccerCollector, agent: tuple[float, float], ball: tuple[float, float]) -> None:
-    """Has episodes begin there."""
+    """Makes episodes start there."""
     reset = collector.env.reset
 
     def and_move(seed: np.random.SeedSequence, options: dict[str, Any]) -> tuple[np.ndarray, dict[str, Any]]:
@@ -290,7 +290,7 @@ def placed(collector: SoccerCollector, agent: tuple[float, float], ball: tuple[f
 
 
 def check_inputs(maze: Any, calls: list[Call], episode: Arrays, *, to_goal: bool) -> None:
-    """Experts were told what the protocol says of each logged state; walks lead to the goal, or else to the ball."""
+    """The inputs of the experts follow the protocol at each logged state; walks lead to the goal or to the ball."""
     for call, qpos, qvel in zip(calls, episode["qpos"], episode["qvel"], strict=True):
         observation = np.concatenate([qpos, qvel])
         agent, ball = qpos[:2], qpos[15:17]
@@ -323,10 +323,10 @@ def test_dribbler_gets_a_goal_at_most_ten_away(lazy: Experts) -> None:
     placed(collector, (0, 0), (1, 0))
     episodes = [collector.episode(seed_of(seed)) for seed in range(12)]
     check_inputs(collector.simulator, calls, joined(episodes), to_goal=False)
-    told = [np.linalg.norm(call.inputs[-2:]) for call in calls]
+    distances = [np.linalg.norm(call.inputs[-2:]) for call in calls]
     assert {call.role for call in calls} == {"dribble"}
-    assert max(told) == pytest.approx(10, abs=1e-4)
-    assert min(told) < 9
+    assert max(distances) == pytest.approx(10, abs=1e-4)
+    assert min(distances) < 9
 
 
 @pytest.mark.parametrize("name", SOCCER)
@@ -366,7 +366,7 @@ def test_navigate_goals_are_all_free_cells(lazy: Experts, monkeypatch: pytest.Mo
 
 
 class Sent(SoccerCollector):
-    """Keeps where it walked to."""
+    """Records the targets it walked to."""
 
     def walk(self, observation: np.ndarray, target: np.ndarray) -> np.ndarray:
         self.targets = [*getattr(self, "targets", []), np.array(target)]
@@ -468,7 +468,7 @@ def test_resuming_needs_the_same_experts(
         run("a.npz", busy._replace(**{role: getattr(lazy, role)}))
     assert is_one_sentence(str(caught.value)), caught.value
     copies = Experts(*(Path(shutil.copy(path, tmp_path / f"copy-{path.name}")) for path in busy if path))
-    assert run("a.npz", copies).read_bytes() == run("b.npz", busy).read_bytes()  # what they hold counts, not where
+    assert run("a.npz", copies).read_bytes() == run("b.npz", busy).read_bytes()  # their content counts, not their path
 
 
 @pytest.mark.parametrize(

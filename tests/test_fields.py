@@ -1,4 +1,4 @@
-"""Which values each rule takes, at its borders, and how a refusal reads."""
+"""The values each rule accepts, at its limits, and the messages for rejected ones."""
 
 import dataclasses
 import json
@@ -100,7 +100,7 @@ def test_single_width_is_rejected_with_the_right_form() -> None:
     ],
 )
 def test_fields_become_plain_python_values(rule: Rule, given: Any, plain: Any) -> None:
-    """Hashable, of Python's own types, and so the same after a round through JSON."""
+    """Hashable and of built-in Python types, so that JSON preserves them."""
     config = config_with(rule, given)
     assert config.size_ == plain
     assert type(config.size_) is type(plain)

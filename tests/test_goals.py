@@ -19,7 +19,7 @@ from gtrl.tasks import Goals
 
 LENGTHS = (2, 40, 3, 17, 5, 9)
 DRAWS = 200_000  # for a distribution
-ROWS = 2000  # to look at one by one
+ROWS = 2000  # checked one by one
 OFFSET = 1000  # between a row's number and its oracle goal: the two cannot be mixed up
 TRAJECTORY: Goals = (0.0, 1.0, 0.0)
 RANDOM: Goals = (0.0, 0.0, 1.0)
@@ -83,12 +83,12 @@ def pair_probabilities(lengths: tuple[int, ...], *how: Any) -> np.ndarray:
 
 
 def assert_follows(p: np.ndarray, *indices: np.ndarray) -> None:
-    """Chi-square of draws, given as index arrays into the table p; what cannot happen did not."""
+    """Chi-square of draws, given as index arrays into the table p; impossible entries must not be drawn."""
     counts = np.zeros(p.shape)
     np.add.at(counts, indices, 1)
     assert counts[p == 0].sum() == 0
     if (p > 0).sum() == 1:
-        return  # nothing is left to chance
+        return  # there is only one outcome
     expected = p * len(indices[0])
     rare = expected < 5  # too few for the approximation: one cell together
     observed, expected = (np.append(table[~rare], table[rare].sum()) for table in (counts, expected))
@@ -110,7 +110,7 @@ def test_transitions():
 @pytest.mark.parametrize("geometric", [True, False])
 @pytest.mark.parametrize("mixture", [TRAJECTORY, MIXED])
 def test_goals(mixture, geometric, gamma):
-    """Every pair (state, goal), for the critic and for the actor, each with settings of its own."""
+    """Every pair (state, goal), for the critic and for the actor, each with its own settings."""
     other: Goals = (0.5, 0.3, 0.2)
     batch = draw(
         1,
@@ -331,7 +331,7 @@ def test_ahead(identity, mixture, n):
 
 @pytest.mark.parametrize("identity", [None, STATES], ids=["continuous", "finite"])
 def test_one_step_ahead_is_the_next_row(identity):
-    b = in_numpy(draw(11, numbered(identity=identity), ROWS))  # what a batch has unless it is asked for more
+    b = in_numpy(draw(11, numbered(identity=identity), ROWS))  # the default lookahead
     np.testing.assert_array_equal(b.ahead_observation, b.next_observation)
     np.testing.assert_array_equal(b.ahead_action, b.next_action)
     np.testing.assert_array_equal(b.ahead_steps, 1)

@@ -1,4 +1,4 @@
-"""GTRL with its four changes taken back is TRL: the same draw, loss and gradient."""
+"""GTRL with its four changes reverted is TRL: the same draw, loss and gradient."""
 
 from dataclasses import replace
 from functools import partial
@@ -16,7 +16,7 @@ from gtrl.data.sampling import Batch
 from gtrl.nn.networks import ActorCritic, Critic
 
 GAMMA = 0.9
-TAKEN_BACK: dict[str, Any] = {
+REVERTED: dict[str, Any] = {
     "value_goals": (0.0, 1.0, 0.0),
     "selection": "dc",
     "hindsight": False,
@@ -28,7 +28,7 @@ KEY = jax.random.key(0)
 
 def pair(**fields: Any) -> tuple[GTRL, TRL]:
     fields = {"gamma": GAMMA, "alpha": 0.3, "hidden": (17,), **fields}
-    return GTRL(**TAKEN_BACK, **fields), TRL(**fields)
+    return GTRL(**REVERTED, **fields), TRL(**fields)
 
 
 def random_dataset(seed: int, oracle: bool = True) -> Dataset:
@@ -56,7 +56,7 @@ def loss_and_gradient(method: GTRL | TRL, nets: ActorCritic, target: Critic, bat
 @pytest.mark.parametrize("lambda_", [0.0, 0.7])
 @pytest.mark.parametrize("fields", [{}, {"rho_reads": "target"}, {"actor_reads": "value", "distill": False}], ids=str)
 def test_same_loss_and_gradient(lambda_, fields, monkeypatch):
-    """Equal to the bit, once a matrix product does not depend on how many queries travel in it (GTRL has one more)."""
+    """Equal to the bit if each query has its own matrix product (fused, GTRL has one more query)."""
     alone = lambda *passes: [network and network(*inputs) for network, *inputs in passes]  # noqa: E731
     for name in ("gtrl", "trl"):
         monkeypatch.setattr(f"gtrl.algorithms.{name}.fused", alone)
@@ -66,9 +66,9 @@ def test_same_loss_and_gradient(lambda_, fields, monkeypatch):
         nets, target = random_networks(trl, seed, data)
         batch = trl.sample(jax.random.key(seed), data, ROWS)
         assert batch.decomposable.all()
-        ours, theirs = (loss_and_gradient(method, nets, target, batch) for method in (gtrl, trl))
-        jax.tree.map(np.testing.assert_array_equal, ours, theirs)
-        assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(theirs))
+        of_gtrl, of_trl = (loss_and_gradient(method, nets, target, batch) for method in (gtrl, trl))
+        jax.tree.map(np.testing.assert_array_equal, of_gtrl, of_trl)
+        assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(of_trl))
 
 
 @pytest.mark.usefixtures("optimized")
@@ -80,15 +80,15 @@ def test_same_loss_and_gradient_compiled():
         data = random_dataset(seed)
         nets, target = random_networks(trl, seed, data)
         batch = trl.sample(jax.random.key(seed), data, ROWS)
-        ours, theirs = (compiled(method, nets, target, batch) for method in (gtrl, trl))
-        jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-6, atol=1e-7), ours, theirs)
+        of_gtrl, of_trl = (compiled(method, nets, target, batch) for method in (gtrl, trl))
+        jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-6, atol=1e-7), of_gtrl, of_trl)
 
 
 def test_same_draw():
     gtrl, trl = pair()
     data = random_dataset(0)
-    ours, theirs = (method.sample(KEY, data, ROWS) for method in (gtrl, trl))
-    jax.tree.map(np.testing.assert_array_equal, ours, theirs)
+    of_gtrl, of_trl = (method.sample(KEY, data, ROWS) for method in (gtrl, trl))
+    jax.tree.map(np.testing.assert_array_equal, of_gtrl, of_trl)
 
 
 @pytest.mark.parametrize("change", [{"selection": "max"}, {"hindsight": True}, {"kappa_one_step": 0.5}], ids=str)

@@ -1,4 +1,4 @@
-"""Collections that are interrupted by Ctrl-C, kill or crash, anywhere: the same command goes on to the same files."""
+"""Collections interrupted by Ctrl-C, kill or a crash: the same command resumes and gives the same files."""
 
 import json
 import os
@@ -53,8 +53,8 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def start(folder: Path) -> Iterator[Start]:
-    """Starts a collection into `folder`, in a process group of its own; it complains to the file `stderr` beside."""
-    # A shell without job control has its background processes ignore Ctrl-C, and they hand that down to ours.
+    """Starts a collection into `folder` in its own process group; its output goes to the file `stderr` next to it."""
+    # A shell without job control starts background processes with Ctrl-C ignored, and subprocesses inherit that.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     begun: list[Process] = []
 
@@ -74,9 +74,9 @@ def start(folder: Path) -> Iterator[Start]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """What a collection that nothing interrupts leaves."""
-    folder = tmp_path_factory.mktemp("whole")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The files of an uninterrupted collection."""
+    folder = tmp_path_factory.mktemp("uninterrupted")
     collect(MINI, folder / "a.npz", episodes=EPISODES, workers=2, show=False)
     found = contents(folder)
     assert set(found) == {"a.npz", "a-val.npz", "a.origin.json"}
@@ -93,7 +93,7 @@ def ctrl_c(process: Process) -> None:
 
 
 def kill(process: Process) -> None:
-    """The main process only; its workers are orphans then."""
+    """Kills the main process only; its workers become orphans."""
     process.kill()
 
 
@@ -104,7 +104,7 @@ def kill_all(process: Process) -> None:
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 6))])
 @pytest.mark.parametrize("interrupt", [ctrl_c, kill, kill_all])
 def test_collection_interrupted_repeatedly_resumes(
-    interrupt: Callable[[Any], None], seed: int, start: Start, folder: Path, whole: dict[str, bytes]
+    interrupt: Callable[[Any], None], seed: int, start: Start, folder: Path, uninterrupted: dict[str, bytes]
 ) -> None:
     moments = random.Random(seed)
     kept: dict[str, tuple[int, int]] = {}
@@ -119,30 +119,30 @@ def test_collection_interrupted_repeatedly_resumes(
         status = process.wait(timeout=60)
         landed += status != 0
         left = parts_of(folder)
-        if interrupt is not kill:  # its workers may still write a part that the next process writes as well
-            # What was finished is not collected again: it is the same file until it is joined.
+        if interrupt is not kill:  # its workers may still write a part that the next process writes too
+            # Finished parts are not collected again: each stays the same file until it is joined.
             assert all(left.get(name, mark) == mark for name, mark in kept.items())
         if interrupt is ctrl_c and parts and left:
             assert status == 130
-            complaint = (folder.parent / "stderr").read_text()
-            assert complaint.endswith("gtrl: interrupted; run the same command again to resume\n")
-            assert "Traceback" not in complaint
+            stderr = (folder.parent / "stderr").read_text()
+            assert stderr.endswith("gtrl: interrupted; run the same command again to resume\n")
+            assert "Traceback" not in stderr
         kept = left
     assert landed >= 2
-    if set(contents(folder)) != set(whole):
+    if set(contents(folder)) != set(uninterrupted):
         assert start().wait(timeout=60) == 0, (folder.parent / "stderr").read_text()
-    assert contents(folder) == whole
+    assert contents(folder) == uninterrupted
     assert len(list(folder.iterdir())) == 3
 
 
-def test_second_process_is_rejected(start: Start, folder: Path, whole: dict[str, bytes]) -> None:
+def test_second_process_is_rejected(start: Start, folder: Path, uninterrupted: dict[str, bytes]) -> None:
     first = start()
     wait_for(1, first, folder)
     assert start().wait(timeout=60) == 2
     assert "gtrl: another process is collecting into" in (folder.parent / "stderr").read_text()
     assert first.poll() is None
     assert first.wait(timeout=60) == 0
-    assert contents(folder) == whole
+    assert contents(folder) == uninterrupted
 
 
 def test_workers_end_soon_after_the_main_process(start: Start, folder: Path) -> None:
@@ -167,16 +167,16 @@ def test_workers_end_soon_after_the_main_process(start: Start, folder: Path) -> 
 
 # --- a crash at each step of joining ---
 
-GO_ON: dict[str, Any] = {"episodes": 12, "workers": 1, "show": False}  # three parts, and one for validation
+OPTIONS: dict[str, Any] = {"episodes": 12, "workers": 1, "show": False}  # three parts, and one for validation
 
 
 class Crash(BaseException):
-    """Nothing catches it."""
+    """Not caught by any handler."""
 
 
 @pytest.fixture(scope="module")
 def collected(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a collection that stopped when all parts were there and none was joined. Not to be changed."""
+    """A folder with a collection that stopped before its finished parts were joined. Must not be modified."""
 
     def crash(*_: object) -> None:
         raise Crash
@@ -185,7 +185,7 @@ def collected(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "_join", crash)
         with pytest.raises(Crash):
-            collect(MINI, folder / "a.npz", **GO_ON)
+            collect(MINI, folder / "a.npz", **OPTIONS)
     assert len(parts_of(folder)) == 4
     return folder
 
@@ -195,9 +195,9 @@ def begun(collected: Path, tmp_path: Path) -> Path:
     return shutil.copytree(collected, tmp_path / "begun")
 
 
-def assert_goes_on(folder: Path, mini_file: Path) -> None:
-    """The same command gives what a collection that was never interrupted gave."""
-    collect(MINI, folder / "a.npz", **GO_ON)
+def assert_resumes(folder: Path, mini_file: Path) -> None:
+    """The same command gives the files of an uninterrupted collection."""
+    collect(MINI, folder / "a.npz", **OPTIONS)
     for suffix in ("", "-val"):
         assert (folder / f"a{suffix}.npz").read_bytes() == mini_file.with_stem(mini_file.stem + suffix).read_bytes()
 
@@ -207,7 +207,7 @@ def assert_only_the_files(folder: Path) -> None:
 
 
 def crash_at(call: int, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Like the function, but for the call of that number, counted from 1."""
+    """The function, except that the given call (counted from 1) raises."""
     calls = iter(range(1, 1000))
 
     def crashing(*args: Any, **options: Any) -> Any:
@@ -233,15 +233,15 @@ def test_exception_while_joining(
     with monkeypatch.context() as patch:
         patch.setattr(module, name, crash_at(call, getattr(module, name)))
         with pytest.raises(Crash):
-            collect(MINI, begun / "a.npz", **GO_ON)
+            collect(MINI, begun / "a.npz", **OPTIONS)
     assert not [*begun.rglob("*.partial"), *begun.rglob("lock")]
-    if (begun / "a.npz").exists():  # whoever finds the training file finds all
+    if (begun / "a.npz").exists():  # the training file appears last
         assert {"a-val.npz", "a.origin.json"} <= {path.name for path in begun.iterdir()}
-    assert_goes_on(begun, mini_file)
+    assert_resumes(begun, mini_file)
     assert_only_the_files(begun)
 
 
-# Dies, without any clean-up, right before the n-th change to the file system, for n = 0, 1, ... until none is left.
+# Exits without clean-up right before the n-th change to the file system, for n = 0, 1, ... until it completes.
 DYING = """
 import os, shutil, sys
 from pathlib import Path
@@ -269,13 +269,13 @@ for moment in range(1000):
 
 @pytest.fixture(scope="module")
 def died(collected: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Path]]:
-    """Folders in which a collection died, by what it was doing."""
+    """Folders in which a collection was killed, by its activity."""
     out = tmp_path_factory.mktemp("died")
     command = [sys.executable, "-c", DYING, str(collected), str(out)]
     done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=True)
     found: dict[str, list[Path]] = {"joining": [], "noting": [], "removing": []}
     doing = "joining"
-    # In the last folder, nothing was left to die at.
+    # In the last folder the collection completed.
     for change, folder in zip(done.stdout.splitlines(), sorted(out.iterdir())[:-1], strict=True):
         found["noting" if change.startswith("os.rename a.origin.json") else doing].append(folder)
         if change.startswith("os.remove val-"):  # the last part
@@ -295,37 +295,37 @@ def died(collected: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
 def test_killed_at_any_change_to_the_file_system(doing: str, died: dict[str, list[Path]], mini_file: Path) -> None:
     assert died[doing]
     for folder in died[doing]:
-        assert_goes_on(folder, mini_file)
+        assert_resumes(folder, mini_file)
         assert_only_the_files(folder)
 
 
-# --- what was begun before ---
+# --- collections started before ---
 
 
 def test_partial_files_of_another_process_do_not_matter(begun: Path, mini_file: Path) -> None:
     part = begun / "a.collecting" / "train-00000004-00000008.npz"
     for name in (part.name, "a.npz"):
         part.with_name(f"{name}.99999.partial").write_bytes(part.read_bytes()[:1000])
-    part.unlink()  # it had not got its name yet
-    assert_goes_on(begun, mini_file)
+    part.unlink()  # it was not renamed to its final name yet
+    assert_resumes(begun, mini_file)
     assert_only_the_files(begun)
 
 
 def test_truncated_part_is_collected_again(begun: Path, mini_file: Path) -> None:
     part = begun / "a.collecting" / "train-00000004-00000008.npz"
     part.write_bytes(part.read_bytes()[:1000])
-    assert_goes_on(begun, mini_file)
+    assert_resumes(begun, mini_file)
     assert_only_the_files(begun)
 
 
 def test_other_versions_do_not_resume_a_collection(begun: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan, "__version__", "99")
     with pytest.raises(DataError, match="interrupted collection with versions"):
-        collect(MINI, begun / "a.npz", **GO_ON)
+        collect(MINI, begun / "a.npz", **OPTIONS)
 
 
 @pytest.mark.parametrize(
-    ("task", "out", "options", "said"),
+    ("task", "out", "options", "message"),
     [
         (MINI, "a.npz", {"seed": 1}, "seed 0"),
         (MINI, "a.npz", {"episodes": 13, "seed": 2}, "episodes 12 and seed 0"),
@@ -334,18 +334,20 @@ def test_other_versions_do_not_resume_a_collection(begun: Path, monkeypatch: pyt
     ],
 )
 def test_other_options_do_not_resume_a_collection(
-    task: str, out: str, options: dict[str, Any], said: str, begun: Path, mini_file: Path
+    task: str, out: str, options: dict[str, Any], message: str, begun: Path, mini_file: Path
 ) -> None:
     before = contents(begun)
-    with pytest.raises(DataError, match=rf"holds an interrupted collection with {said}; go on with that, or remove it"):
-        collect(task, begun / out, **GO_ON | options)
+    with pytest.raises(
+        DataError, match=rf"holds an interrupted collection with {message}; go on with that, or remove it"
+    ):
+        collect(task, begun / out, **OPTIONS | options)
     assert contents(begun) == before
-    assert_goes_on(begun, mini_file)
+    assert_resumes(begun, mini_file)
 
 
 def test_other_options_work_after_removing_the_collection(begun: Path, mini_file: Path) -> None:
     shutil.rmtree(begun / "a.collecting")
-    path = collect(MINI, begun / "a.npz", **{**GO_ON, "seed": 1, "episodes": 1})
+    path = collect(MINI, begun / "a.npz", **{**OPTIONS, "seed": 1, "episodes": 1})
     assert path.read_bytes() != mini_file.read_bytes()
     assert json.loads((begun / "a.origin.json").read_text())["seed"] == 1
     assert_only_the_files(begun)
@@ -354,7 +356,7 @@ def test_other_options_work_after_removing_the_collection(begun: Path, mini_file
 def test_file_from_elsewhere_is_not_taken_for_the_collection(begun: Path) -> None:
     (begun / "a.npz").write_bytes(b"downloaded")
     with pytest.raises(DataError, match="exists already"):
-        collect(MINI, begun / "a.npz", **GO_ON)
+        collect(MINI, begun / "a.npz", **OPTIONS)
     assert (begun / "a.npz").read_bytes() == b"downloaded"
 
 
@@ -369,9 +371,9 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@pytest.mark.parametrize(("fail", "said"), [(stumble, "stumbled"), (die, "SIGKILL")])
+@pytest.mark.parametrize(("fail", "message"), [(stumble, "stumbled"), (die, "SIGKILL")])
 def test_worker_failure_is_reported_and_finished_parts_remain(
-    fail: Callable[[], None], said: str, mini_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fail: Callable[[], None], message: str, mini_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(function: Callable[[Any], int], jobs: Any, workers: int) -> Iterator[tuple[int, int]]:
         def work(job: Any) -> int:
@@ -383,10 +385,10 @@ def test_worker_failure_is_reported_and_finished_parts_remain(
 
     with monkeypatch.context() as patch:
         patch.setattr(files, "map_unordered", failing)
-        with pytest.raises(Exception, match=said):
-            collect(MINI, tmp_path / "a.npz", **GO_ON)
+        with pytest.raises(Exception, match=message):
+            collect(MINI, tmp_path / "a.npz", **OPTIONS)
     kept = parts_of(tmp_path)
     assert {"train-00000000-00000004.npz", "train-00000004-00000008.npz"} <= set(kept)  # one worker: in order
     assert "train-00000008-00000012.npz" not in kept
-    assert_goes_on(tmp_path, mini_file)
+    assert_resumes(tmp_path, mini_file)
     assert_only_the_files(tmp_path)

@@ -1,4 +1,4 @@
-"""What the baselines' critics converge to, on small finite processes, against values worked out exactly.
+"""Fixed points of the baselines' critics on small finite processes, against exact values.
 
 A method's own loss is minimised by gradient steps over *every* draw of its sampler at once, each as often as it is
 likely, on tables instead of networks: no sampling error is left. What is left is the optimiser's. If the table is off
@@ -46,7 +46,7 @@ pytestmark = pytest.mark.usefixtures("optimized_file")
 GAMMA = 0.9
 RESIDUAL = 2e-4
 TOLERANCE = RESIDUAL / (1 - GAMMA)
-NEVER = -1 / (1 - GAMMA)  # a value that counts steps, where the goal is never reached
+NEVER = -1 / (1 - GAMMA)  # a value that counts steps, if the goal is never reached
 START = -9.0  # logits start here,
 UNFITTED = 1 / (1 + math.exp(-START))  # values of 1e-4, which states that are never fitted keep
 RANDOM, MIXED, AHEAD = (0.0, 0.0, 1.0), (0.0, 0.5, 0.5), (0.0, 1.0, 0.0)
@@ -62,7 +62,7 @@ FORK = [
     [(0, 0), (1, 1), (5, 0), (6, 0), (7, 0), (8, 0)],
 ]
 FORK_STATES = 10
-# Once around a ring of six by single steps, once with the short cut from 1 to 4 (action 1): all certain, all one way.
+# Once around a ring of six by single steps, once with the short cut from 1 to 4 (action 1): deterministic, one-way.
 RING = [[(s % 6, 0) for s in range(13)], [(0, 0), (1, 1), (4, 0), (5, 0), (0, 0), (1, 1), (4, 0), (5, 0), (0, 0)]]
 RING_STATES = 6
 PROCESSES = {"stochastic": (FORK, FORK_STATES), "deterministic": (RING, RING_STATES)}
@@ -236,7 +236,7 @@ def learned_td(method: TD, d: Draws) -> np.ndarray:
 
 @pytest.mark.parametrize("process", ["stochastic", "deterministic"])
 def test_td_learns_the_behaviour(process):
-    """With goals drawn without a look at the outcome."""
+    """With goals drawn independently of the outcome."""
     d = draws_of(process, RANDOM)
     found = learned_td(TD(**FIELDS, value_goals=RANDOM), d)
     assert residual(found, d.mean(td_targets(found, d))) < RESIDUAL
@@ -263,7 +263,7 @@ def test_hindsight_goals_lift_td_above_the_behaviour():
 
 @pytest.mark.parametrize(("process", "n"), [("stochastic", 2), ("stochastic", 4), ("deterministic", 3)])
 def test_td_n_learns_the_behaviour(process, n):
-    """The same answer over n steps, however many are cut off by the goal or by the end of a trajectory."""
+    """The same answer over n steps, whether or not the goal or the end of a trajectory cuts them short."""
     d = draws_of(process, RANDOM, lookahead=n)
     found = learned_td(TDn(**FIELDS, value_goals=RANDOM, n=n), d)
     np.testing.assert_allclose(found[drawn(d)], behaviour_values(*PROCESSES[process])[drawn(d)], atol=TOLERANCE)
@@ -365,7 +365,7 @@ def optimal_values(process: Process, states: int) -> np.ndarray:
 
 @pytest.mark.parametrize("process", ["stochastic", "deterministic"])
 def test_iql_tends_to_the_optimum_as_its_expectile_rises(process):
-    """And takes no luck for skill: the optimum is that of the best action's mean over outcomes.
+    """It does not mistake luck for skill: the optimum is that of the best action's mean over outcomes.
 
     At a state with two actions, equally often, the expectile falls short of the better by (1 - kappa) / kappa of the
     distance to it from the other; and what falls short at one state does so, discounted, at all before it.
@@ -410,7 +410,7 @@ def test_ivl_converges_to_its_expectile(process):
 
 
 def steps_between(process: Process, states: int) -> np.ndarray:
-    """The fewest logged transitions from each state to each other, by Floyd and Warshall; inf where there is no way."""
+    """The fewest logged transitions between any two states, by Floyd and Warshall; inf where there is no path."""
     steps = np.where(np.eye(states, dtype=bool), 0.0, np.inf)
     for path in process:
         for (s, _), (t, _) in pairwise(path):
@@ -439,7 +439,7 @@ def test_trl_and_gtrl_in_a_deterministic_corridor(method):
     further = np.triu(np.ones((7, 7), bool), 1)
     # The residual of each of at most 6 compositions adds up.
     np.testing.assert_allclose(found[further], GAMMA ** steps[further], atol=6 * RESIDUAL)
-    assert found[:6][steps[:6] < 0].max() < 2 * UNFITTED  # no way back
+    assert found[:6][steps[:6] < 0].max() < 2 * UNFITTED  # no path back
 
 
 @pytest.mark.parametrize("process", ["small", "ring of four"])
@@ -464,13 +464,13 @@ def test_tdp_learns_the_value_of_the_shortest_path(process):
 
 
 def test_coe_learns_the_shortest_path_through_its_proposals():
-    """With proposals held halfway along the shortest way of the ring: gamma^d again."""
+    """With fixed proposals halfway along the shortest path of the ring: gamma^d again."""
     d = draws_of("deterministic", RANDOM)
     way = steps_between(*PROCESSES["deterministic"])
     halfway, action = np.zeros((2, d.states, 2, d.states))
     following = {(int(s), int(a)): int(t) for s, a, t in zip(d.s, d.a, d.s_next, strict=True)}
     for (s, a), t in following.items():
-        for g in range(d.states):  # w on a shortest way from t to g, with the action that goes on from there
+        for g in range(d.states):  # w on a shortest path from t to g, with the action that continues it
             between = [w for w in range(d.states) if way[t, w] + way[w, g] == way[t, g] and w not in (s, g)] or [t]
             w = min(between, key=lambda w, t=t, g=g: abs(way[t, w] - way[w, g]))
             halfway[s, a, g] = w
@@ -520,10 +520,10 @@ def test_coe_generator_finds_the_best_subgoal():
 def test_qrl_learns_the_shortest_path(seed):
     """On a one-way ring of four with a short cut.
 
-    Steps may be too long by e, with mean e^2 = slack over the draws. By the triangle inequality a way of D edges is too
-    long by at most the sum of their e, and so (Cauchy and Schwarz) by sqrt(D * the sum of all e^2). No way should be
-    shorter than in truth, for all distances are pushed up until a step holds them. (That push has local optima: on
-    larger graphs, and with a slack of a hundredth, some distances got stuck too short.)
+    Steps may be too long by e, with mean e^2 = slack over the draws. By the triangle inequality a path of D edges is
+    too long by at most the sum of their e, and so (Cauchy and Schwarz) by sqrt(D * the sum of all e^2). No distance
+    should be shorter than the true one, since the loss increases all distances as far as the steps allow. (It has
+    local optima: on larger graphs, and with a slack of a hundredth, some distances stayed too short.)
     """
     d = draws_of("short cut", RANDOM)
     method = QRL(**FIELDS, latent=64, hidden=(32,))

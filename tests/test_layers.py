@@ -1,4 +1,4 @@
-"""The package's layers: no module imports from a layer above its own, none needs itself, and some load no JAX."""
+"""The package's layers: no module imports from a layer above its own, no import cycles, some modules load no JAX."""
 
 import ast
 import graphlib
@@ -35,7 +35,7 @@ LAYERS = (
     ("gtrl.cli", "gtrl.__main__"),
 )
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
-# Beside the layers: what it may import, and who may import it.
+# Outside the layers: what it may import, and which modules may import it.
 THEORY = "gtrl.theory"
 THEORY_MAY_IMPORT = (*LAYERS[0], "gtrl.tasks", "gtrl.envs", "gtrl.report", THEORY)
 MAY_IMPORT_THEORY = ("gtrl.demo", "gtrl.cli", THEORY)
@@ -44,7 +44,7 @@ FOR_ALL = ("__version__",)
 
 
 class Import(NamedTuple):
-    """That one module imports another, and where."""
+    """An import of one module by another, with its line."""
 
     importer: str
     imported: str
@@ -61,7 +61,7 @@ def modules_of(package: Path) -> dict[str, Path]:
 
 
 def imports_of(package: Path) -> Iterator[Import]:
-    """All imports of modules of the package by others, wherever in a file they stand."""
+    """All imports of modules of the package by others, anywhere in a file."""
     modules = modules_of(package)
     for importer, path in modules.items():
         for node in nodes_of(path.read_text()):
@@ -188,7 +188,7 @@ def test_module_without_a_layer_is_reported(copy: Path) -> None:
         upward_imports(copy)
 
 
-# --- what an import loads ---
+# --- modules loaded by an import ---
 
 
 def run_python(program: str) -> None:

@@ -1,7 +1,7 @@
 """The losses of GTRL and TRL, minimised on drawn batches, converge to the exact fixed points that the theory computes.
 
-Methods, sampler and training loop are the real ones; tables stand for the networks. Example 1 of the paper is stated
-as it is: at (s, A) GTRL repairs what TRL gets wrong; at (s, g) it lies a little above TRL, and both above V*.
+Methods, sampler and training loop are the real ones; tables stand for the networks. On Example 1 of
+the paper, GTRL corrects TRL's error at (s, A); at (s, g) it lies a little above TRL, and both lie above V*.
 """
 
 from dataclasses import dataclass, replace
@@ -40,11 +40,11 @@ KAPPAS = (0.5, 0.7, 0.9, 0.99, 0.999, 0.9999)
 START = -9.0  # logits start here,
 UNFITTED = float(jax.nn.sigmoid(START))  # values of 1e-4, which entries that are never drawn keep
 
-# Small batches and many steps: only draws cost time. An entry wanders around its fixed point, for a batch holds few of
-# its draws or none, so the last steps are averaged. What is left is the average's own error and, where
+# Small batches and many steps: only draws cost time. An entry fluctuates around its fixed point, since a batch holds
+# few of its draws or none, so the last steps are averaged. What is left is the average's own error and, where
 # kappa is large, a bias upwards that shrinks with the learning rate. Tolerances are about three times the errors seen.
 TRAINING = config.Training(steps=32_000, batch_size=256, learning_rate=0.005, checkpoint_every=100)
-SETTLED = 20_000  # steps after which no entry is still on its way from its start
+SETTLED = 20_000  # steps after which every entry has reached its fixed point
 
 
 # --- the real methods on tables ---
@@ -200,8 +200,8 @@ def maze_log(starts: np.ndarray, length: int, rng: np.random.Generator) -> Log:
 def few_trajectories() -> Log:
     """300 transitions: few, so that no entry is rare. GTRL draws all 400, TRL 185 of them.
 
-    Each comes once in 30 batches or more often. In twice as much data the rarest come once in 90; from where they
-    start they are then still on their way when the averaging begins.
+    Each comes once in 30 batches or more often. In twice as much data the rarest come once in 90; these
+    would still be converging when the averaging begins.
     """
     rng = np.random.default_rng(1)
     return maze_log(rng.integers(MAZE.process.states, size=30), 10, rng)

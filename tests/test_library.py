@@ -1,4 +1,4 @@
-"""`gtrl.train` as a library function: arguments, callbacks, own optimisers and samplers, and what it leaves alone."""
+"""`gtrl.train` as a library function: arguments, callbacks, user-defined optimisers and samplers, no side effects."""
 
 import dataclasses
 import errno
@@ -31,12 +31,19 @@ from gtrl.training.config import Training
 from gtrl.training.session import Callback, Session
 
 MINI = "pointmaze-mini-navigate"
-HOW: dict[str, Any] = {"steps": 20, "batch_size": 16, "hidden": (8,), "log_every": 10, "seeds": [0, 5], "show": False}
+SETTINGS: dict[str, Any] = {
+    "steps": 20,
+    "batch_size": 16,
+    "hidden": (8,),
+    "log_every": 10,
+    "seeds": [0, 5],
+    "show": False,
+}
 
 
 @pytest.fixture(scope="module")
 def data(mini_file: Path) -> Data:
-    """Without its validation set, which takes another program to look at."""
+    """Without its validation set, which would compile another program."""
     return dataclasses.replace(load_dataset(mini_file, MINI), validation=None)
 
 
@@ -50,7 +57,7 @@ def losses(run: gtrl.Run) -> list[float]:
 def test_path_dataset_and_data_train_the_same(data: Data, mini_file: Path, tmp_path: Path) -> None:
     given = {"path": str(mini_file), "dataset": data.train, "data": data}
     runs = [
-        gtrl.train("bc", what, task=None if name == "data" else MINI, out=tmp_path / name, **HOW)
+        gtrl.train("bc", what, task=None if name == "data" else MINI, out=tmp_path / name, **SETTINGS)
         for name, what in given.items()
     ]
     assert losses(runs[0]) == losses(runs[1]) == losses(runs[2])
@@ -59,10 +66,10 @@ def test_path_dataset_and_data_train_the_same(data: Data, mini_file: Path, tmp_p
 
 
 def test_one_seed(data: Data, tmp_path: Path) -> None:
-    run = gtrl.train("bc", data, out=tmp_path / "run", **{**HOW, "seeds": 0})
+    run = gtrl.train("bc", data, out=tmp_path / "run", **{**SETTINGS, "seeds": 0})
     assert run.seeds == [0]
     with pytest.raises(ConfigError, match="different numbers"):
-        gtrl.train("bc", data, out=tmp_path / "other", **{**HOW, "seeds": []})
+        gtrl.train("bc", data, out=tmp_path / "other", **{**SETTINGS, "seeds": []})
 
 
 @pytest.mark.parametrize(
@@ -76,7 +83,7 @@ def test_one_seed(data: Data, tmp_path: Path) -> None:
 )
 def test_invalid_arguments_are_rejected(fields: dict[str, Any], message: str, data: Data, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=message):
-        gtrl.train("bc", data, out=tmp_path / "run", **{**HOW, **fields})
+        gtrl.train("bc", data, out=tmp_path / "run", **{**SETTINGS, **fields})
     assert not (tmp_path / "run").exists()
 
 
@@ -91,7 +98,7 @@ class Clashing(BC):
 
 
 def test_method_field_with_the_name_of_a_training_field(data: Data, tmp_path: Path) -> None:
-    how = {name: value for name, value in HOW.items() if name != "steps"}
+    how = {name: value for name, value in SETTINGS.items() if name != "steps"}
     with pytest.raises(
         ConfigError, match=r"'steps' is a field of Clashing and of Training: give one as Clashing\(steps"
     ):
@@ -108,7 +115,7 @@ def test_method_field_with_the_name_of_a_training_field(data: Data, tmp_path: Pa
 def test_algorithm_object_is_used_unchanged_with_a_warning(
     data: Data, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    how = {name: value for name, value in HOW.items() if name != "hidden"}
+    how = {name: value for name, value in SETTINGS.items() if name != "hidden"}
     run = gtrl.train(GTRL(hidden=(8,)), data, out=tmp_path / "object", **how)
     assert run.config["algorithm"]["gamma"] == 0.99  # the class's, where the task has 0.995
     assert "GTRL differs from its defaults for pointmaze-mini-navigate: gamma is 0.99, not 0.995" in caplog.text
@@ -132,7 +139,7 @@ def test_out_must_not_be_a_file(data: Data, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for out in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(RunError, match=r"cannot be written \(.*\); choose another --out"):
-            gtrl.train("bc", data, out=out, **HOW)
+            gtrl.train("bc", data, out=out, **SETTINGS)
 
 
 def test_read_only_disk_is_reported(data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,14 +148,14 @@ def test_read_only_disk_is_reported(data: Data, tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(Path, "mkdir", refuse)
     with pytest.raises(RunError, match=r"run cannot be written \(Read-only file system\); choose another --out"):
-        gtrl.train("bc", data, out=tmp_path / "run", **HOW)
+        gtrl.train("bc", data, out=tmp_path / "run", **SETTINGS)
 
 
 def test_out_of_memory_leaves_the_directory_free(data: Data, tmp_path: Path) -> None:
     """Twenty terabytes for a batch."""
     with pytest.raises(RunError, match=r"not enough memory for this training .* smaller batch_size"):
-        gtrl.train("bc", data, out=tmp_path / "run", **{**HOW, "batch_size": 2**30, "hidden": (4096,)})
-    assert losses(gtrl.train("bc", data, out=tmp_path / "run", **HOW))
+        gtrl.train("bc", data, out=tmp_path / "run", **{**SETTINGS, "batch_size": 2**30, "hidden": (4096,)})
+    assert losses(gtrl.train("bc", data, out=tmp_path / "run", **SETTINGS))
 
 
 # --- resuming ---
@@ -156,9 +163,9 @@ def test_out_of_memory_leaves_the_directory_free(data: Data, tmp_path: Path) -> 
 
 def test_log_every_may_change_on_resume(data: Data, tmp_path: Path) -> None:
     """Earlier rows stay, and the next one is the mean over the steps since the last row."""
-    single = gtrl.train("bc", data, out=tmp_path / "single", **{**HOW, "log_every": 1, "seeds": 0})
+    single = gtrl.train("bc", data, out=tmp_path / "single", **{**SETTINGS, "log_every": 1, "seeds": 0})
     each = {row["step"]: row["loss"] for row in single.metrics()}
-    how = {**HOW, "seeds": 0, "checkpoint_every": 6}
+    how = {**SETTINGS, "seeds": 0, "checkpoint_every": 6}
     gtrl.train("bc", data, out=tmp_path / "run", **{**how, "steps": 6, "log_every": 4})  # rows 4 and 6
     run = gtrl.train(
         "bc", data, out=tmp_path / "run", resume=True, accept_changes=True, **{**how, "log_every": 5}
@@ -171,7 +178,7 @@ def test_log_every_may_change_on_resume(data: Data, tmp_path: Path) -> None:
 
 
 def test_truncated_last_line_of_the_metrics_is_ignored(data: Data, tmp_path: Path) -> None:
-    run = gtrl.train("bc", data, out=tmp_path / "run", **HOW)
+    run = gtrl.train("bc", data, out=tmp_path / "run", **SETTINGS)
     rows = list(run.metrics())
     with (run.path / "metrics.jsonl").open("a") as file:
         file.write('{"step": 30, "se')
@@ -202,7 +209,7 @@ class Recorder(Callback):
 
 def test_order_of_callbacks(data: Data, tmp_path: Path) -> None:
     recorder = Recorder()
-    gtrl.train("bc", data, out=tmp_path / "run", callbacks=[recorder], checkpoint_every=10, **HOW)
+    gtrl.train("bc", data, out=tmp_path / "run", callbacks=[recorder], checkpoint_every=10, **SETTINGS)
     both = lambda step: [(step, 0), (step, 5)]  # noqa: E731
     assert [call for call in recorder.calls if call[0] != "checkpoint"] == [
         ("start", 0, [0, 5]), ("log", 10, both(10)), ("log", 20, both(20)), ("end", None),
@@ -222,11 +229,11 @@ def test_callback_stops_training_and_it_is_resumed(data: Data, tmp_path: Path, m
             if step == 7:
                 self.session.stop()
 
-    whole = gtrl.train("bc", data, out=tmp_path / "whole", **HOW)
+    whole = gtrl.train("bc", data, out=tmp_path / "whole", **SETTINGS)
     monkeypatch.setattr(driver, "FIXED_CHUNK_STEPS", 1)
-    run = gtrl.train("bc", data, out=tmp_path / "run", callbacks=[Enough()], **HOW)
+    run = gtrl.train("bc", data, out=tmp_path / "run", callbacks=[Enough()], **SETTINGS)
     assert checkpoints.steps(run.checkpoints) == [7]
-    gtrl.train("bc", data, out=tmp_path / "run", resume=True, **HOW)
+    gtrl.train("bc", data, out=tmp_path / "run", resume=True, **SETTINGS)
     assert losses(run) == losses(whole)
 
 
@@ -237,13 +244,13 @@ def test_every_callback_ends_if_another_raises(data: Data, tmp_path: Path) -> No
 
     recorder = Recorder()
     with pytest.raises(ValueError, match="broken callback"):
-        gtrl.train("bc", data, out=tmp_path / "run", callbacks=[Broken(), recorder], **HOW)
+        gtrl.train("bc", data, out=tmp_path / "run", callbacks=[Broken(), recorder], **SETTINGS)
     assert isinstance(recorder.calls[-1][1], ValueError)
 
 
 def test_weights_and_biases_offline(data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_SILENT", "true")
-    run = gtrl.train("bc", data, out=tmp_path / "run", callbacks=[WandB("mine", mode="offline")], **HOW)
+    run = gtrl.train("bc", data, out=tmp_path / "run", callbacks=[WandB("custom", mode="offline")], **SETTINGS)
     files = list((run.path / "wandb").rglob("*.wandb"))
     assert len(files) == 1
     deadline = time.monotonic() + 20
@@ -273,9 +280,9 @@ class Slow(BC):
 
 @pytest.mark.parametrize("fast", [None, (), ("flat",)])
 def test_user_defined_optimiser_and_sampler(fast: Any, data: Data, tmp_path: Path) -> None:
-    """The schedule ends at 0 after ten steps: nothing moves any more. Also where our own Adam would be one vector."""
+    """The schedule ends at 0 after ten steps: parameters stay constant. Also where the built-in Adam would be flat."""
     run = gtrl.train(
-        Slow, data, out=tmp_path / "run", learning_rate=0.1, fast=fast, checkpoint_every=5, **HOW
+        Slow, data, out=tmp_path / "run", learning_rate=0.1, fast=fast, checkpoint_every=5, **SETTINGS
     )  # policies at 5, 10, 15, 20
     weights = {step: np.load(run.policy_path(0, step))["weight0"] for step in run.policy_steps}
     assert not np.array_equal(weights[5], weights[10])
@@ -288,34 +295,34 @@ def test_user_defined_optimiser_and_sampler(fast: Any, data: Data, tmp_path: Pat
 
 def test_flat_parameters_change_nothing(data: Data, tmp_path: Path) -> None:
     """Adam on one vector is Adam on every array; the checkpoint is the same tree of arrays either way."""
-    runs = [gtrl.train("gtrl", data, out=tmp_path / str(fast), fast=fast, **HOW) for fast in ((), ("flat",))]
+    runs = [gtrl.train("gtrl", data, out=tmp_path / str(fast), fast=fast, **SETTINGS) for fast in ((), ("flat",))]
     files = [np.load(run.checkpoints / "20.npz") for run in runs]
     assert files[0].files == files[1].files
     for name in files[0].files:
         np.testing.assert_allclose(files[0][name], files[1][name], rtol=1e-5, atol=1e-7)
 
 
-# --- a guest in somebody's process ---
+# --- side effects on the calling process ---
 
-GUEST = """
+IN_CALLER = """
 import json, logging, signal, sys
 import jax
 import gtrl
 before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
 settings = dict(jax.config.values)
 seen = []
-class Look(gtrl.Callback):
+class Check(gtrl.Callback):
     def on_step(self, step):
         seen.append([signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before)
 gtrl.train("bc", sys.argv[1], task=sys.argv[2], out=sys.argv[3], steps=4, batch_size=16, hidden=(8,), seeds=0,
-           show=False, callbacks=[Look()])
+           show=False, callbacks=[Check()])
 changed = [name for name, value in jax.config.values.items() if settings.get(name) != value]
 print(json.dumps({"seen": all(seen), "changed": changed, "handlers": len(logging.getLogger().handlers)}))
 """
 
 
 def test_training_does_not_change_the_calling_process(mini_file: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-W", "ignore", "-c", GUEST, mini_file, MINI, tmp_path / "run"]
+    command = [sys.executable, "-W", "ignore", "-c", IN_CALLER, mini_file, MINI, tmp_path / "run"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == {"seen": True, "changed": [], "handlers": 0}
     assert done.stderr == ""
@@ -330,7 +337,7 @@ def test_interrupt_is_left_to_the_calling_process(data: Data, tmp_path: Path) ->
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
-            gtrl.train("bc", data, out=tmp_path / "run", callbacks=[Interrupting()], **HOW)
+            gtrl.train("bc", data, out=tmp_path / "run", callbacks=[Interrupting()], **SETTINGS)
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -342,7 +349,7 @@ def test_public_names_are_visible() -> None:
     assert {"Algorithm", "Batch", "Callback", "Spec", "Task", "make", "register", "train"} <= set(gtrl.__all__)
 
 
-# --- corners ---
+# --- edge cases ---
 
 
 @dataclass(frozen=True)
@@ -361,9 +368,9 @@ class Halved(BC):
 
 
 def test_any_optimiser_state_is_saved_and_resumed(data: Data, tmp_path: Path) -> None:
-    whole = gtrl.train(Halved, data, out=tmp_path / "whole", checkpoint_every=10, **HOW)
-    gtrl.train(Halved, data, out=tmp_path / "parts", **{**HOW, "steps": 10})
-    parts = gtrl.train(Halved, data, out=tmp_path / "parts", resume=True, **HOW)
+    whole = gtrl.train(Halved, data, out=tmp_path / "whole", checkpoint_every=10, **SETTINGS)
+    gtrl.train(Halved, data, out=tmp_path / "parts", **{**SETTINGS, "steps": 10})
+    parts = gtrl.train(Halved, data, out=tmp_path / "parts", resume=True, **SETTINGS)
     assert losses(parts) == losses(whole)
     one, other = (np.load(run.checkpoints / "20.npz") for run in (whole, parts))
     assert one.files == other.files
@@ -377,7 +384,7 @@ def test_steps_that_were_never_reached_drop_no_rows(
 ) -> None:
     """Meant to have 25 steps, stopped at 10; then 40, stopped at 35; then on: row 25 is an ordinary row."""
     monkeypatch.setattr(driver, "FIXED_CHUNK_STEPS", 5)
-    how = {**HOW, "seeds": 0}
+    how = {**SETTINGS, "seeds": 0}
     first = {**how, "steps": 25, "log_every": 10, "callbacks": [StopAt(10)]}
     gtrl.train("bc", data, out=tmp_path / "run", **first)
     then = {**how, "steps": 40, "log_every": 5, "resume": True, "accept_changes": True}
@@ -402,7 +409,7 @@ class StopAt(Callback):
 
 def test_stopping_from_a_log_ends_at_that_step(data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "FIXED_CHUNK_STEPS", 5)
-    run = gtrl.train("bc", data, out=tmp_path / "run", callbacks=[StopAt(10)], **HOW)
+    run = gtrl.train("bc", data, out=tmp_path / "run", callbacks=[StopAt(10)], **SETTINGS)
     assert checkpoints.steps(run.checkpoints) == [10]
 
 
@@ -419,14 +426,14 @@ def test_evaluations_come_before_the_end_of_every_callback(data: Data, tmp_path:
 
     listening, during = Listening(), gtrl.EvaluateDuring(1, workers=1)
     for name in ("first", "second"):  # the same objects may be used again
-        gtrl.train("bc", data, out=tmp_path / name, callbacks=[listening, during, StopAt(20)], **HOW)
+        gtrl.train("bc", data, out=tmp_path / name, callbacks=[listening, during, StopAt(20)], **SETTINGS)
     assert listening.calls == ["evaluation", "end"] * 2
 
 
 def test_failed_start_leaves_the_directory_free(data: Data, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no environment to evaluate in"):
-        gtrl.train("bc", data.train, out=tmp_path / "run", callbacks=[gtrl.EvaluateDuring(1)], **HOW)
-    assert losses(gtrl.train("bc", data.train, out=tmp_path / "run", **HOW))
+        gtrl.train("bc", data.train, out=tmp_path / "run", callbacks=[gtrl.EvaluateDuring(1)], **SETTINGS)
+    assert losses(gtrl.train("bc", data.train, out=tmp_path / "run", **SETTINGS))
 
 
 def test_method_needs_its_own_name(data: Data, tmp_path: Path) -> None:
@@ -438,19 +445,22 @@ def test_method_needs_its_own_name(data: Data, tmp_path: Path) -> None:
     class Taken(BC):
         name: ClassVar = "bc"
 
-    for kind, message in ((Nameless, "Nameless needs a name of its own"), (Taken, "a method named 'bc' is already registered")):
+    for kind, message in (
+        (Nameless, "Nameless needs a name of its own"),
+        (Taken, "a method named 'bc' is already registered"),
+    ):
         with pytest.raises(ConfigError, match=message):
-            gtrl.train(kind, data, out=tmp_path / "run", **HOW)
+            gtrl.train(kind, data, out=tmp_path / "run", **SETTINGS)
     with pytest.raises(ConfigError, match="None is not a method"):
-        gtrl.train(None, data, out=tmp_path / "run", **HOW)  # pyright: ignore[reportArgumentType]
+        gtrl.train(None, data, out=tmp_path / "run", **SETTINGS)  # pyright: ignore[reportArgumentType]
 
 
 def test_seeds_may_be_any_integer_type(data: Data, tmp_path: Path) -> None:
-    run = gtrl.train("bc", data, out=tmp_path / "run", **{**HOW, "seeds": np.arange(2)})
+    run = gtrl.train("bc", data, out=tmp_path / "run", **{**SETTINGS, "seeds": np.arange(2)})
     assert run.seeds == [0, 1]
     for seeds in ([0.5], True, "0", [-1], [1, 1]):
         with pytest.raises(ConfigError, match="different numbers from 0"):
-            gtrl.train("bc", data, out=tmp_path / "other", **{**HOW, "seeds": seeds})
+            gtrl.train("bc", data, out=tmp_path / "other", **{**SETTINGS, "seeds": seeds})
 
 
 def test_errors_of_a_callbacks_files_are_raised_unchanged(data: Data, tmp_path: Path) -> None:
@@ -459,11 +469,11 @@ def test_errors_of_a_callbacks_files_are_raised_unchanged(data: Data, tmp_path: 
             raise PermissionError(errno.EACCES, "Permission denied", "/elsewhere/x")
 
     with pytest.raises(PermissionError):
-        gtrl.train("bc", data, out=tmp_path / "run", callbacks=[Elsewhere()], **HOW)
+        gtrl.train("bc", data, out=tmp_path / "run", callbacks=[Elsewhere()], **SETTINGS)
 
 
 def test_an_evaluation_in_another_task_replaces_no_rows(data: Data, tmp_path: Path) -> None:
-    run = gtrl.train("bc", data, out=tmp_path / "run", **HOW)
+    run = gtrl.train("bc", data, out=tmp_path / "run", **SETTINGS)
     gtrl.evaluate(run, episodes=1, workers=1, show=False)
     again = gtrl.find_task(MINI)
     other = gtrl.Task("other", environment=again.environment, goals=2, episode_length=20)
@@ -480,7 +490,7 @@ class Nested(BC):
 
 
 def test_nested_fields_are_restored_from_the_config(data: Data, tmp_path: Path) -> None:
-    run = gtrl.train(Nested(hidden=(8,), pairs=[[5, 6]]), data, out=tmp_path / "run", **without(HOW, "hidden"))
+    run = gtrl.train(Nested(hidden=(8,), pairs=[[5, 6]]), data, out=tmp_path / "run", **without(SETTINGS, "hidden"))
     assert algorithm_of(run) == Nested(hidden=(8,), pairs=((5, 6),))
 
 
@@ -491,7 +501,7 @@ def without(fields: dict[str, Any], name: str) -> dict[str, Any]:
 @pytest.mark.parametrize("callbacks", [Recorder, [Recorder], "own_everything.callback:LossCsv", None])
 def test_invalid_callbacks_are_rejected(callbacks: Any, data: Data, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"not an object of a subclass of gtrl\.Callback"):
-        gtrl.train("bc", data, out=tmp_path / "run", callbacks=callbacks, **HOW)
+        gtrl.train("bc", data, out=tmp_path / "run", callbacks=callbacks, **SETTINGS)
 
 
 def test_make_accepts_classes_and_reports_unknown_fields() -> None:
@@ -505,10 +515,10 @@ def test_make_accepts_classes_and_reports_unknown_fields() -> None:
 
 
 REGISTRATIONS = {
-    "callback": "class Mine(gtrl.Callback): pass\ngtrl.register(Mine)",
-    "task": "gtrl.register(gtrl.Task('mine'))",
-    "policy": "class Mine(gtrl.Policy):\n    name = 'mine'\n    def act(self, *_): ...\ngtrl.register(Mine)",
-    "method": "class Mine(gtrl.Algorithm):\n    name = 'mine'\ngtrl.register(Mine)",
+    "callback": "class Custom(gtrl.Callback): pass\ngtrl.register(Custom)",
+    "task": "gtrl.register(gtrl.Task('custom'))",
+    "policy": "class Custom(gtrl.Policy):\n    name = 'custom'\n    def act(self, *_): ...\ngtrl.register(Custom)",
+    "method": "class Custom(gtrl.Algorithm):\n    name = 'custom'\ngtrl.register(Custom)",
 }
 
 

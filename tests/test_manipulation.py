@@ -1,4 +1,4 @@
-"""The manipulation collector: whole rows in OGBench's layout, its oracles in charge, the seed alone in command."""
+"""The manipulation collector: rows in OGBench's layout, OGBench's oracles, episodes that depend on the seed alone."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -56,7 +56,7 @@ def same(first: Arrays, second: Arrays) -> bool:
 
 
 def after(thing: Any, name: str, note: Callable[..., object]) -> None:
-    """Has `note` called with each answer of a method and what was asked."""
+    """Calls `note` with the result and arguments of each call of a method."""
     method = getattr(thing, name)
 
     def noted(*args: Any, **options: Any) -> Any:
@@ -68,7 +68,7 @@ def after(thing: Any, name: str, note: Callable[..., object]) -> None:
 
 
 class Watched(PlayCollector):
-    """Keeps what the simulator was told and answered, and what happened to the oracles, in order."""
+    """Records the simulator's actions and observations, and the calls of the oracles, in order."""
 
     def __init__(self, task: OGBenchTask) -> None:
         super().__init__(task)
@@ -92,7 +92,7 @@ class Watched(PlayCollector):
 
 
 class First(NamedTuple):
-    """The first episode of a collector, and what was kept of it."""
+    """The first episode of a collector, and its records."""
 
     collector: Watched
     episode: Arrays
@@ -338,12 +338,12 @@ def test_the_seed_alone_decides(name: str, watched: Seen, others: Others, monkey
     for key in ("observations", "actions", "qpos"):
         assert (other[key] != first[key][:20]).any(1).all()
     assert same(collector.episode(seed_of(0)), first)  # in another collector, after other episodes
-    assert np.random.random() == np.random.RandomState(3).random()  # the rest of the process is not disturbed
+    assert np.random.random() == np.random.RandomState(3).random()  # the global generator is unchanged
 
 
 @pytest.fixture
 def in_this_process(others: Others, monkeypatch: pytest.MonkeyPatch) -> Callable[[OGBenchTask], None]:
-    """Has the next collection run here, with a collector that was used before."""
+    """Runs the next collection in this process, with a used collector."""
 
     def prepare(task: OGBenchTask) -> None:
         monkeypatch.setattr(others[task.name], "rows", task.trajectory_length + 1)
@@ -361,14 +361,16 @@ def test_ogbench_reads_a_collected_file(
     path = files.collect(task, tmp_path / f"{task.dataset}.npz", episodes=3, workers=1, show=False)
     with ignore_warnings():
         name = str(task.environment).removeprefix(OGBENCH)
-        theirs: Any = ogbench.make_env_and_datasets(name, dataset_path=str(path), add_info=True)
-    for read, beside, episodes in zip(theirs[1:], (path, path.with_name(f"{path.stem}-val.npz")), (3, 1), strict=True):
-        ours = dict(np.load(beside))
+        datasets: Any = ogbench.make_env_and_datasets(name, dataset_path=str(path), add_info=True)
+    for read, beside, episodes in zip(
+        datasets[1:], (path, path.with_name(f"{path.stem}-val.npz")), (3, 1), strict=True
+    ):
+        arrays = dict(np.load(beside))
         kept = np.arange(8 * episodes).reshape(episodes, 8)[:, :-1].ravel()  # OGBench leaves out each last row
-        np.testing.assert_array_equal(read["oracle_reps"], task_goals(ours, task)[kept])
-        np.testing.assert_array_equal(read["next_observations"], ours["observations"][kept + 1])
-        for key in ours.keys() - {"terminals"}:
-            np.testing.assert_array_equal(read[key], ours[key][kept])
+        np.testing.assert_array_equal(read["oracle_reps"], task_goals(arrays, task)[kept])
+        np.testing.assert_array_equal(read["next_observations"], arrays["observations"][kept + 1])
+        for key in arrays.keys() - {"terminals"}:
+            np.testing.assert_array_equal(read[key], arrays[key][kept])
 
 
 def test_same_bytes_in_other_processes(in_this_process: Callable[[OGBenchTask], None], tmp_path: Path) -> None:

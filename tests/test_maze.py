@@ -1,4 +1,4 @@
-"""The one maze geometry, and pictures that all show it with y up."""
+"""The maze geometry, and pictures that show it with y up."""
 
 from pathlib import Path
 from typing import Any
@@ -104,7 +104,7 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
 
 
 def shown_at(image: Any, xy: tuple[float, float]) -> float:
-    """What an image shows at a place, going by where its axes put it: through pixels of the screen and back."""
+    """The value an image shows at a position, found through its axes' transformation to screen pixels."""
     axis = image.axes
     figure = axis.figure
     figure.draw_without_rendering()

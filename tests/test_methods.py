@@ -1,6 +1,6 @@
 """All thirteen methods through the command line: trained in both precisions, evaluated, in one table.
 
-A few steps here; `benchmarks/methods.py` takes 20,000.
+A few steps each; `benchmarks/methods.py` trains 20,000.
 """
 
 import math
@@ -25,14 +25,14 @@ NARROW = {"crl": ["--latent", "16"], "qrl": ["--latent", "16"]}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, mini_file: Path) -> Path:
-    """With data that has no validation file: one program less to compile."""
+    """Holds data without a validation file, which would compile another program."""
     folder = tmp_path_factory.mktemp("methods")
     shutil.copy(mini_file, folder / "data.npz")
     return folder
 
 
 def trained(method: str, precision: str, folder: Path) -> Run:
-    """That run, trained when it is first asked for."""
+    """The run, trained on first use."""
     run = Run(folder / precision / method)
     if not run.exists:
         where = ["--task", TASK, "--data", str(folder / "data.npz"), "--out", str(run.path), "--precision", precision]

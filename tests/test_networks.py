@@ -79,7 +79,7 @@ def test_forward(sizes):
 
 @pytest.mark.parametrize("xp", [np, jnp])
 def test_forward_over_leading_axes(xp):
-    """Stacked weights (seeds, members) are so many networks that know nothing of each other."""
+    """Stacked weights (seeds, members) are independent networks."""
     layers = random_layers(2, (4, 8, 8, 2), lead=(3, 2))
     x = np.random.default_rng(3).normal(size=(10, 4)).astype(np.float32)
     result = np.asarray(mlp.forward(jax.tree.map(xp.asarray, layers), xp.asarray(x), xp))
@@ -309,9 +309,9 @@ def test_no_passes():
 
 
 def test_critic_and_value():
-    """Inputs in their order, one network a member; V is the smaller value at the clipped action."""
+    """Inputs in their order, one network per member; V is the smaller value at the clipped action."""
     oracle, actor = random_layers(7, (10, 16, 1), lead=(ENSEMBLE,)), random_layers(8, (7, 16, 3))
-    critic = Critic(on_device(random_layers(9, (13, 16, 1), lead=(ENSEMBLE,))))  # not to be read
+    critic = Critic(on_device(random_layers(9, (13, 16, 1), lead=(ENSEMBLE,))))  # must not be read
     nets = ActorCritic(critic, Critic(on_device(oracle)), Actor(on_device(actor)))
     observation, _, goal = (np.asarray(part) for part in random_inputs(10, 30, goal_dim=2))
     members = [jax.tree.map(lambda leaf, at=member: leaf[at], oracle) for member in range(ENSEMBLE)]

@@ -35,7 +35,7 @@ def factor(q: float, same: bool, following: bool) -> float:
 
 
 def cross_entropy(logit: float, y: float) -> float:
-    """-y log x - (1 - y) log(1 - x) for x = 1 / (1 + exp(-logit)), safe far out."""
+    """-y log x - (1 - y) log(1 - x) for x = 1 / (1 + exp(-logit)), stable for large logits."""
     return float(y * np.logaddexp(0, -logit) + (1 - y) * np.logaddexp(0, logit))
 
 
@@ -270,7 +270,7 @@ def test_bce():
     logit, y = rng.normal(size=200) * 5, rng.random(200)
     expected = [cross_entropy(*pair) for pair in zip(logit, y, strict=True)]
     np.testing.assert_allclose(o.bce(jnp.asarray(logit), jnp.asarray(y)), expected, rtol=1e-5)
-    # Far out it stays finite: about |logit| where wrong, about 0 where right.
+    # For large logits it stays finite: about |logit| where wrong, about 0 where right.
     far = o.bce(jnp.array([80.0, -80.0, 80.0, -80.0]), jnp.array([0.0, 1.0, 1.0, 0.0]))
     np.testing.assert_allclose(far, [80, 80, 0, 0], atol=1e-6)
 
@@ -334,7 +334,7 @@ def test_distill():
     assert nets.oracle_critic is not None
     oracle_logit = nets.oracle_critic(batch.observation, batch.action, batch.value_goal_oracle)
     np.testing.assert_allclose(o.distill(oracle_logit, logit), np.mean([cross_entropy(*p) for p in pairs]), rtol=1e-5)
-    # What it is fitted to stays put.
+    # Its target gets no gradient.
     np.testing.assert_array_equal(jax.grad(lambda x: o.distill(oracle_logit, x))(logit), 0)
     assert o.distill(None, logit) == 0  # no oracle critic
 
@@ -484,7 +484,7 @@ def test_target_critic_gets_no_gradient():
 
 
 def test_inputs_reach_every_branch(case):
-    """The comparisons above mean something: clips, both targets and both sides of the expectile all occur."""
+    """The inputs above cover every branch: clips, both targets and both sides of the expectile all occur."""
     method, _, _, batch = case
     expected = full_loss(*case)
     m = np.asarray(batch.decomposable)

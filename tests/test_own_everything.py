@@ -20,12 +20,12 @@ METHOD, TASK, CALLBACK = (
     "own_everything.method:NearMC", "own_everything.task:GLIDER", "own_everything.callback:LossCsv",
 )  # fmt: skip
 SIZES = "--seeds 0 1 --hidden 64 64 --batch-size 128 --learning-rate 2e-3"
-HOW = f"--steps 400 --log-every 100 --checkpoint-every 200 {SIZES}"
+SETTINGS = f"--steps 400 --log-every 100 --checkpoint-every 200 {SIZES}"
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With data in it."""
+    """Holds the collected data."""
     found = tmp_path_factory.mktemp("own")
     command = [sys.executable, "-m", "own_everything.collect", found / "glider.npz", "60"]
     subprocess.run(command, check=True, env=os.environ | {"PYTHONPATH": str(EXAMPLE)})
@@ -59,7 +59,17 @@ def command(folder: Path) -> Callable[..., str]:
 @pytest.fixture(scope="module")
 def trained(command: Callable[..., str], folder: Path) -> gtrl.Run:
     command(
-        "train", METHOD, "--task", TASK, "--data", "glider.npz", "--out", "run", "--callbacks", CALLBACK, *HOW.split()
+        "train",
+        METHOD,
+        "--task",
+        TASK,
+        "--data",
+        "glider.npz",
+        "--out",
+        "run",
+        "--callbacks",
+        CALLBACK,
+        *SETTINGS.split(),
     )
     return gtrl.Run.open(folder / "run")
 
@@ -82,7 +92,7 @@ def test_command_line_with_own_package(trained: gtrl.Run, command: Callable[...,
 def test_resumed_run_equals_an_uninterrupted_run(trained: gtrl.Run, command: Callable[..., str], folder: Path) -> None:
     """By the run directory alone: the method, the task, the data and all flags come from its config."""
     half = ["--steps", "200", "--out", "parts"]
-    words = ["train", METHOD, "--task", TASK, "--data", "glider.npz", "--callbacks", CALLBACK, *HOW.split()]
+    words = ["train", METHOD, "--task", TASK, "--data", "glider.npz", "--callbacks", CALLBACK, *SETTINGS.split()]
     command(*words, *half)
     command("train", "--resume", "--out", "parts", "--steps", "400", "--callbacks", CALLBACK)
     parts = gtrl.Run.open(folder / "parts")

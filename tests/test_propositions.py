@@ -65,7 +65,7 @@ def chances(shape: tuple[int, ...]) -> st.SearchStrategy[np.ndarray]:
 
 @st.composite
 def long_cases(draw: st.DrawFn) -> Case:
-    """Nine states: any graph, or a corridor with ways back, whose diameter is 8 if all of it can be walked."""
+    """Nine states: any graph, or a corridor with edges back, whose diameter is 8 if it is connected."""
     case = draw(cases((9, 1)))
     if draw(st.booleans()):
         on, back = np.minimum(np.arange(9) + 1, 8), np.minimum(case.process.successors[:, 0, 1], np.arange(9))

@@ -1,4 +1,4 @@
-"""Things by name: registered, referred to as `module:Name`, from entry points and from plugins."""
+"""Lookup by name: registered objects, references `module:Name`, entry points and plugins."""
 
 import importlib
 import sys
@@ -28,14 +28,14 @@ Write = Callable[..., str]
 
 @pytest.fixture
 def tools(monkeypatch: pytest.MonkeyPatch) -> Registry[Tool]:
-    """The only registry there is: one thing of its own, by reference."""
+    """The only registry, with one built-in entry by reference."""
     monkeypatch.setattr(registry, "_registries", [])
     return Registry("tool", "test.tools", lambda thing: isinstance(thing, Tool), {"hammer": f"{__name__}:HAMMER"})
 
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
-    """Writes a module that can be imported, and its distribution's entry points; gives its name."""
+    """Writes an importable module and its distribution's entry points; returns the module's name."""
     written = []
 
     def write(name: str, text: str, **entry_points: str) -> str:
@@ -83,7 +83,7 @@ def test_unknown_names(tools: Registry[Tool]) -> None:
 
 def test_name_can_be_registered_once(tools: Registry[Tool]) -> None:
     tools.add(SAW, "shed")
-    tools.add(SAW, "cellar")  # the same thing, seen from elsewhere
+    tools.add(SAW, "cellar")  # the same object from another module
     assert tools.module_of("saw") == "shed"
     for thing in (Tool("saw"), Tool("hammer")):
         with pytest.raises(
@@ -97,7 +97,7 @@ def test_name_can_be_registered_once(tools: Registry[Tool]) -> None:
 
 
 def test_built_in_can_be_registered_again(tools: Registry[Tool]) -> None:
-    """Also before it was imported; it stays the package's own."""
+    """Also before it was imported; it remains a built-in."""
     assert tools.add(HAMMER, "shed") is HAMMER
     assert tools.module_of("hammer") is None
 
@@ -127,7 +127,7 @@ def test_reference_to_a_built_in(tools: Registry[Tool]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reference", "said"),
+    ("reference", "message"),
     [
         ("no_such_module:X", "the module 'no_such_module' of 'no_such_module:X' cannot be imported: No module named"),
         ("gtrl.nothing:X", "cannot be imported: No module named 'gtrl.nothing'"),
@@ -139,22 +139,22 @@ def test_reference_to_a_built_in(tools: Registry[Tool]) -> None:
         (".errors:X", "the module '.errors' of '.errors:X' cannot be imported: it raised TypeError: "),
     ],
 )
-def test_invalid_references_are_rejected(reference: str, said: str, tools: Registry[Tool]) -> None:
+def test_invalid_references_are_rejected(reference: str, message: str, tools: Registry[Tool]) -> None:
     with pytest.raises(ConfigError) as caught:
         tools.find(reference)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_failing_module_is_named(tools: Registry[Tool], write: Write) -> None:
-    for name, text, said in (
+    for name, text, message in (
         ("tool_raises", "1 / 0\n", "it raised ZeroDivisionError: division by zero."),
         ("tool_typo", "def\n", "it raised SyntaxError: "),
         ("tool_needs", "import no_such_module\n", "No module named 'no_such_module'."),
     ):
         module = write(name, text)
-        with pytest.raises(ConfigError, match=f"the module '{module}' of '{module}:X' cannot be imported: .*{said}"):
+        with pytest.raises(ConfigError, match=f"the module '{module}' of '{module}:X' cannot be imported: .*{message}"):
             tools.find(f"{module}:X")
-        with pytest.raises(ConfigError, match=f"the plugin '{module}' cannot be imported: .*{said}"):
+        with pytest.raises(ConfigError, match=f"the plugin '{module}' cannot be imported: .*{message}"):
             load_plugin(module)
 
 
@@ -184,7 +184,7 @@ def test_entry_points_do_not_replace_built_ins(tools: Registry[Tool], write: Wri
 
 
 @pytest.mark.parametrize(
-    ("target", "said"),
+    ("target", "message"),
     [
         ("tools_wrong:SAW", "the entry point 'drill' refers to tools_wrong:SAW, whose name is 'saw'"),
         ("tools_wrong:Tool", "tools_wrong:Tool is not a tool."),
@@ -192,11 +192,11 @@ def test_entry_points_do_not_replace_built_ins(tools: Registry[Tool], write: Wri
         ("tools_nowhere:X", "the module 'tools_nowhere' of 'tools_nowhere:X' cannot be imported"),
     ],
 )
-def test_invalid_entry_points_are_reported(target: str, said: str, tools: Registry[Tool], write: Write) -> None:
+def test_invalid_entry_points_are_reported(target: str, message: str, tools: Registry[Tool], write: Write) -> None:
     write("tools_wrong", PLUGIN, drill=target)
     with pytest.raises(ConfigError) as caught:
         tools.find("drill")
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_name_claimed_by_two_packages(tools: Registry[Tool], write: Write) -> None:
@@ -225,13 +225,13 @@ def test_plugin_defines_methods_and_tasks(write: Write, monkeypatch: pytest.Monk
     module = write(
         "plugin_of_both",
         "import gtrl\nfrom gtrl.algorithms.gtrl import GTRL\nfrom gtrl.tasks import TASKS\n"
-        "class Mine(GTRL):\n    name = 'mine'\n"
+        "class Custom(GTRL):\n    name = 'custom'\n"
         "TASK = gtrl.Task('my-task')\nSCENE = TASKS['scene-play']\n",
     )
     found = load_plugin(module)
-    assert find_algorithm("mine") is found.Mine
+    assert find_algorithm("custom") is found.Custom
     assert find_task("my-task") is found.TASK
-    assert ALGORITHMS.modules == {"mine": module}
+    assert ALGORITHMS.modules == {"custom": module}
     assert REGISTERED.modules == {"my-task": module}
     assert find_algorithm("gtrl") is GTRL
     assert find_task("scene-play") is TASKS["scene-play"]

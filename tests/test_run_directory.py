@@ -46,7 +46,7 @@ def test_waiting_for_a_lock_does_not_poll(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_lock_whose_file_is_removed_admits_one_at_a_time(tmp_path: Path) -> None:
-    """Many who wait for one file: whoever gets it removes it, and only one may be inside at a time."""
+    """Several threads wait for one file; each holder removes it, and only one may be inside at a time."""
     inside, most, done = 0, 0, []
 
     def enter() -> None:
@@ -135,7 +135,7 @@ def test_appending_to_json_lines(tmp_path: Path) -> None:
     path.write_text('{"step": 1}\n{"step": 2}\n{"st')
     file = jsonl.JsonLines(path, keep=lambda step: step < 2)
     file.write({"step": 5, "value": 0.1})
-    assert path.read_text() == '{"step": 1}\n{"step": 5, "value": 0.1}\n'  # others see it at once
+    assert path.read_text() == '{"step": 1}\n{"step": 5, "value": 0.1}\n'  # visible to other processes at once
     file.close()
     assert list(jsonl.read_rows(path)) == [{"step": 1}, {"step": 5, "value": 0.1}]
 
@@ -180,7 +180,7 @@ def test_table_without_base_seeds_is_read(tmp_path: Path) -> None:
 
 
 def test_names_with_commas(tmp_path: Path) -> None:
-    row = evaluation(task="mine, 2", goal='a "far" corner', base_seed=0)
+    row = evaluation(task="custom, 2", goal='a "far" corner', base_seed=0)
     Run(tmp_path).add_evaluations([row])
     assert Run(tmp_path).evaluations() == [row]
 
@@ -199,7 +199,7 @@ def test_damaged_table_is_reported(text: str | None, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"", r"config\.json cannot be read"),
         (b'{"seeds": [0', r"config\.json cannot be read"),
@@ -212,9 +212,9 @@ def test_damaged_table_is_reported(text: str | None, tmp_path: Path) -> None:
         (b'{"seeds": ["0"]}', r"config\.json has no list of seeds"),
     ],
 )
-def test_damaged_config_is_reported(content: bytes, said: str, tmp_path: Path) -> None:
+def test_damaged_config_is_reported(content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_bytes(content)
-    with pytest.raises(RunError, match=said) as caught:
+    with pytest.raises(RunError, match=message) as caught:
         Run(tmp_path).policy_steps  # noqa: B018
     assert is_one_sentence(str(caught.value))
 

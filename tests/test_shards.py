@@ -1,4 +1,4 @@
-"""Data in several files: collected in shards, joined within little memory, read one after another while training."""
+"""Data in several files: collected in shards, joined with little memory, loaded in turn during training."""
 
 import dataclasses
 import gc
@@ -39,12 +39,12 @@ Write = Callable[..., Path]
 
 # --- collecting ---
 
-EPISODES, SIZES = 31, (10, 10, 11)  # and three for validation, one a shard
+EPISODES, SIZES = 31, (10, 10, 11)  # and three for validation, one per shard
 
 
 @pytest.fixture(scope="module")
 def sharded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of three shards. Not to be changed."""
+    """A folder of three shards. Must not be modified."""
     return collect(MINI, tmp_path_factory.mktemp("data") / "sharded", episodes=EPISODES, shards=3, seed=4, workers=1)
 
 
@@ -74,7 +74,7 @@ def test_ogbench_reads_each_shard(sharded: Path) -> None:
 @pytest.mark.parametrize(
     ("episodes", "shards", "sizes", "held_out"),
     [
-        (10, 3, [3, 3, 4], [1, 1, 1]),  # one for validation at least in each
+        (10, 3, [3, 3, 4], [1, 1, 1]),  # at least one for validation in each
         (7, 7, [1] * 7, [1] * 7),
         (1000, 7, [142, *[143] * 6], [14, 14, 14, 15, 14, 14, 15]),
         (1, 1, [1], [1]),
@@ -88,7 +88,7 @@ def test_sizes_of_shards(episodes: int, shards: int, sizes: list[int], held_out:
 
 
 @pytest.mark.parametrize(
-    ("out", "options", "error", "said"),
+    ("out", "options", "error", "message"),
     [
         ("a.npz", {"shards": 3}, DataError, r"a\.npz must be a folder, without \.npz at its end: .*\.$"),
         ("a", {"shards": 1}, DataError, r"a must end in \.npz\.$"),
@@ -97,9 +97,9 @@ def test_sizes_of_shards(episodes: int, shards: int, sizes: list[int], held_out:
     ],
 )
 def test_invalid_combinations_are_rejected(
-    out: str, options: dict[str, Any], error: type[Exception], said: str, tmp_path: Path
+    out: str, options: dict[str, Any], error: type[Exception], message: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         collect(MINI, tmp_path / out, episodes=5, **options)
     assert not list(tmp_path.iterdir())
 
@@ -266,8 +266,8 @@ def test_the_next_shard_loads_while_this_one_is_used(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(rotation, "load_shard", slow)
     turning = Rotation(in_shards(3), 5)
-    assert float(turning.at(0).train.observations[0, 0]) == 0  # it does not wait
-    assert begun.wait(30)  # and the other is on its way
+    assert float(turning.at(0).train.observations[0, 0]) == 0  # it does not block
+    assert begun.wait(30)  # and the next one is being loaded
     let_go.set()
     assert float(turning.at(5).train.observations[0, 0]) == 1
     turning.loader.shutdown(wait=True)
@@ -286,7 +286,7 @@ def test_two_shards_are_in_memory_at_a_time(monkeypatch: pytest.MonkeyPatch) -> 
     alive = []
     for step in range(0, 40, 5):
         turning.at(step)
-        turning.loader.submit(lambda: None).result()  # the next one is there
+        turning.loader.submit(lambda: None).result()  # the next one is loaded
         gc.collect()
         alive.append(sum(ref() is not None for ref in made))
     assert alive == [2] * 8
@@ -294,7 +294,7 @@ def test_two_shards_are_in_memory_at_a_time(monkeypatch: pytest.MonkeyPatch) -> 
 
 # --- training ---
 
-HOW: dict[str, Any] = {
+SETTINGS: dict[str, Any] = {
     "seeds": [0], "steps": 20, "shard_steps": 5, "hidden": (8,), "batch_size": 32, "log_every": 10, "show": False,
 }  # fmt: skip
 
@@ -309,7 +309,7 @@ def assert_same_run(one: gtrl.Run, other: gtrl.Run) -> None:
 
 @pytest.fixture(scope="module")
 def run(sharded: Path, tmp_path_factory: pytest.TempPathFactory) -> gtrl.Run:
-    return gtrl.train("bc", load_dataset(sharded, MINI), out=tmp_path_factory.mktemp("runs") / "whole", **HOW)
+    return gtrl.train("bc", load_dataset(sharded, MINI), out=tmp_path_factory.mktemp("runs") / "whole", **SETTINGS)
 
 
 def test_training_uses_the_shards_in_turn(run: gtrl.Run, sharded: Path) -> None:
@@ -340,13 +340,13 @@ def test_chunk_length_does_not_change_the_result(
     chunk: int, run: gtrl.Run, sharded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(driver, "FIXED_CHUNK_STEPS", chunk)
-    assert_same_run(gtrl.train("bc", load_dataset(sharded, MINI), out=tmp_path / "run", **HOW), run)
+    assert_same_run(gtrl.train("bc", load_dataset(sharded, MINI), out=tmp_path / "run", **SETTINGS), run)
 
 
 def test_resumed_run_equals_an_uninterrupted_run(
     run: gtrl.Run, sharded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stopped at step 17; goes on from the checkpoint at 14, the last step but one on the third shard."""
+    """Stopped at step 17; resumes from the checkpoint at 14, the last step but one on the third shard."""
 
     class Stopping(Callback):
         def on_step(self, step: int) -> None:
@@ -357,11 +357,11 @@ def test_resumed_run_equals_an_uninterrupted_run(
     with monkeypatch.context() as patch:
         patch.setattr(driver, "FIXED_CHUNK_STEPS", 1)
         with pytest.raises(KeyboardInterrupt):
-            gtrl.train("bc", data, out=out, checkpoint_every=7, callbacks=[Stopping()], **HOW)
+            gtrl.train("bc", data, out=out, checkpoint_every=7, callbacks=[Stopping()], **SETTINGS)
     assert checkpoint.steps(out / "checkpoints") == [7, 14]
     with pytest.raises(RunError, match=r"training\.shard_steps was 5 and is 6 now"):
-        gtrl.train("bc", data, out=out, resume=True, **{**HOW, "shard_steps": 6})
-    assert_same_run(gtrl.train("bc", data, out=out, resume=True, **HOW), run)
+        gtrl.train("bc", data, out=out, resume=True, **{**SETTINGS, "shard_steps": 6})
+    assert_same_run(gtrl.train("bc", data, out=out, resume=True, **SETTINGS), run)
 
 
 def test_config_records_the_origin_of_the_data(run: gtrl.Run, sharded: Path) -> None:
@@ -395,7 +395,7 @@ def test_changed_shard_stops_training(write_file: Write, tmp_path: Path) -> None
         write_file(f"{name}.npz")
     data = load_dataset(tmp_path)
     write_file("c.npz", observations=np.zeros((9, 3)))
-    out, how = tmp_path / "run", {**HOW, "log_every": 5, "checkpoint_every": 5}
+    out, how = tmp_path / "run", {**SETTINGS, "log_every": 5, "checkpoint_every": 5}
     with pytest.raises(DataError, match=r"/c\.npz: its dimensions differ from those of a\.npz\.$"):
         gtrl.train("bc", data, out=out, **how)
     assert [row["step"] for row in gtrl.Run(out).metrics()] == [5, 10]

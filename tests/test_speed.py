@@ -1,4 +1,4 @@
-"""The fast paths compute what the plain one does, alone and on several devices; and what `gtrl bench` measures."""
+"""The optimised paths match the plain one, on one and on several devices; measurements of `gtrl bench`."""
 
 import os
 import re
@@ -51,7 +51,7 @@ def in_numpy(z: Any, bias: Any, scale: Any, shift: Any) -> np.ndarray:
     return normal * scale[:, None] + shift[:, None]
 
 
-# A batch as long as a layer is wide once made a parameter look like an array of rows.
+# With as many rows as units, a parameter was once mistaken for an array of rows.
 @pytest.mark.parametrize(("groups", "rows", "width"), [(3, 32, 64), (1, 64, 64), (2, 16, 128)])
 @pytest.mark.usefixtures("both_ways")
 def test_one_pass_against_numpy(groups: int, rows: int, width: int) -> None:
@@ -88,7 +88,7 @@ def test_gradients_match_finite_differences(operation: str) -> None:
 
 
 def test_nothing_is_summed_for_parameters_that_are_not_trained(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As when a policy climbs a critic; the gradient that goes on is the same."""
+    """As in the policy's loss; the gradient of the input is the same."""
     monkeypatch.setattr(speed, "INTERPRETED", True)
     sums = []
     summed = triton._call_summed
@@ -105,7 +105,7 @@ def test_nothing_is_summed_for_parameters_that_are_not_trained(monkeypatch: pyte
 
 
 def test_result_does_not_depend_on_the_number_of_warps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How a program goes through its rows depends on how many programs there are; what it finds does not."""
+    """The number of programs determines how each loops over its rows, but not its result."""
     monkeypatch.setattr(speed, "INTERPRETED", True)
     warps, call = [], triton._call
     monkeypatch.setattr(triton, "_call", lambda *arguments: warps.append(arguments[-1]) or call(*arguments))
@@ -123,7 +123,7 @@ def test_result_does_not_depend_on_the_number_of_warps(monkeypatch: pytest.Monke
 
 
 def test_layer_norm_far_from_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows whose mean is ten standard deviations up: exact on a CPU, and five digits in a kernel."""
+    """Rows whose mean is ten standard deviations up: exact on a CPU, five digits in a kernel."""
     z, (bias, scale, shift, _) = 10 + draw(0, 1, 32, 64), parameters(1, 64)
     expected = in_numpy(z, bias, scale, shift)
     np.testing.assert_allclose(kernels.activate(z, bias, scale, shift), expected, atol=2e-5)
@@ -165,7 +165,7 @@ def test_unsupported_shapes_use_the_plain_formulas(rows: int, width: int, monkey
 @pytest.mark.usefixtures("both_ways")
 @pytest.mark.parametrize("hidden", [(32, 16), (40, 8)])
 def test_fused_networks_match_separate_ones(hidden: tuple[int, ...]) -> None:
-    """Networks of other input and output sizes, with and without members: values and gradients."""
+    """Networks of different input and output sizes, with and without members: values and gradients."""
     keys = jax.random.split(jax.random.key(0), 3)
     networks = (
         Critic.init(keys[0], 9, hidden),
@@ -179,12 +179,12 @@ def test_fused_networks_match_separate_ones(hidden: tuple[int, ...]) -> None:
         return sum(((k + 1) * jnp.sin(out)).sum() for k, out in enumerate(outputs)), outputs
 
     alone = lambda networks: [network(*x) for network, x in zip(networks, inputs, strict=True)]  # noqa: E731
-    beside = lambda networks: fused(*((network, *x) for network, x in zip(networks, inputs, strict=True)))  # noqa: E731
+    together = lambda networks: fused(*((network, *x) for network, x in zip(networks, inputs, strict=True)))  # noqa: E731
     gradient = jax.grad(loss, has_aux=True)
     expected, outputs = jax.jit(lambda: gradient(networks, alone))()
     for used in (("together",), ("together", "kernels")):
         with speed.using(used):
-            found, results = jax.jit(lambda: gradient(networks, beside))()
+            found, results = jax.jit(lambda: gradient(networks, together))()
         for a, b in zip(jax.tree.leaves((found, results)), jax.tree.leaves((expected, outputs)), strict=True):
             assert a.shape == b.shape
             np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-4)
@@ -207,7 +207,7 @@ def trained(name: str, fast: tuple[str, ...], precision: str = "float32", seeds:
     how = config.Update(batch_size=32, learning_rate=1e-3, precision=precision, fast=fast)
     keys, data = loop.seed_keys(range(seeds)), bench.synthetic(SPEC, 400, 50)
     states = loop.init(algorithm, how, SPEC, keys, data)
-    # Away from the start, where target and critic agree and the sign of their difference is up to rounding.
+    # Not at the start, where target and critic agree and the sign of their difference is rounding error.
     states = states._replace(target=jax.tree.map(lambda leaf: leaf * 1.05, states.target))
     return jax.device_get(loop.advance(algorithm, how, states, keys, data, steps))
 
@@ -251,10 +251,10 @@ def test_losses_and_gradients_in_bfloat16() -> None:
 
 
 def test_seeds_apart_are_independent() -> None:
-    """To the last bit, for they are the same program."""
+    """To the last bit, since they run the same program."""
     three, one = trained("gtrl", CPU, seeds=3), trained("gtrl", CPU, seeds=1)
-    for many, alone in zip(jax.tree.leaves(three), jax.tree.leaves(one), strict=True):
-        np.testing.assert_array_equal(many[:1], alone)
+    for among_others, alone in zip(jax.tree.leaves(three), jax.tree.leaves(one), strict=True):
+        np.testing.assert_array_equal(among_others[:1], alone)
     assert not np.allclose(three.nets.actor.layers[0].weight[0], three.nets.actor.layers[0].weight[1])
 
 
@@ -281,7 +281,7 @@ def test_optimisations_of_a_run() -> None:
 def test_which_devices_have_kernels(
     capability: str | None, kernels_there: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """NVIDIA's from Ampere on; AMD's and older ones get the formulas."""
+    """NVIDIA GPUs from Ampere on; AMD and older ones use the formulas."""
     device = SimpleNamespace() if capability is None else SimpleNamespace(compute_capability=capability)
     monkeypatch.setattr(jax, "devices", lambda: [device])
     assert kernels._gpu_kernels() is (triton if kernels_there else None)
@@ -317,7 +317,7 @@ assert "gtrl.nn.triton" not in sys.modules
 
 @pytest.mark.parametrize("missing", ["jax.experimental.pallas", "jax.experimental.pallas.triton"])
 def test_jax_without_triton_uses_the_plain_formulas(missing: str) -> None:
-    """A GPU that could run the kernels gets the plain formulas, and one line in the log tells why."""
+    """A GPU that could run the kernels uses the plain formulas, and one log line gives the reason."""
     program = WITHOUT_TRITON.replace("MISSING", missing)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -325,7 +325,7 @@ def test_jax_without_triton_uses_the_plain_formulas(missing: str) -> None:
 
 
 def test_kernels_lower_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To Triton, without a GPU: what Pallas would refuse there, it refuses here."""
+    """Lowers to Triton without a GPU: Pallas raises the same errors as on one."""
     mesh_module = pytest.importorskip("jax._src.mesh")
     monkeypatch.setattr(kernels, "_gpu_kernels", lambda: triton)
     algorithm = make("gtrl", hidden=(32, 32, 32))
@@ -396,22 +396,22 @@ for count in (1, 4):
         rows.append([list(row.values()) for row in run.metrics()])
 np.testing.assert_allclose(*rows, rtol=2e-5)
 text = loop.program(how).lower(algorithm, how, states, keys, data, jnp.int32(1)).compile().as_text()
-assert "all-reduce" in text  # the batch's gradients do meet
+assert "all-reduce" in text  # gradients are summed over the devices
 print("spread")
 """
 
 
 def test_several_devices_match_one() -> None:
-    """Seeds, batch, or both over four devices of the host: the same numbers as on one."""
+    """Seeds, batch, or both over four devices of the host give the same numbers as one device."""
     flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=4"
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", DEVICES],
         env={**os.environ, "XLA_FLAGS": flags},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert told.stdout.strip() == "spread", told.stderr
+    assert done.stdout.strip() == "spread", done.stderr
 
 
 # --- the benchmark ---
@@ -459,12 +459,12 @@ def test_reference_sampler_matches_the_package() -> None:
     for name in Batch._fields:
         if name not in ("arrival",):  # only meaningful where it arrives
             np.testing.assert_array_equal(getattr(batch, name), getattr(expected, name), err_msg=name)
-    ours = algorithm.sample(jax.random.key(0), data, 4000)
+    expected_batch = algorithm.sample(jax.random.key(0), data, 4000)
     for name in ("decomposable", "goal_is_next", "subgoal_is_state", "goal_is_after_subgoal", "goal_is_state"):
-        both = [float(np.mean(getattr(each, name))) for each in (batch, ours)]
+        both = [float(np.mean(getattr(each, name))) for each in (batch, expected_batch)]
         assert both[0] == pytest.approx(both[1], abs=0.04), name
     ahead = batch.decomposable
-    offsets = [np.asarray(each.goal_offset)[np.asarray(each.decomposable)].mean() for each in (batch, ours)]
+    offsets = [np.asarray(each.goal_offset)[np.asarray(each.decomposable)].mean() for each in (batch, expected_batch)]
     assert offsets[0] == pytest.approx(offsets[1], rel=0.1)
     assert (k[ahead] >= i[ahead]).all()
     assert (k[ahead] < j[ahead]).all()

@@ -1,4 +1,4 @@
-"""Runs that survive: checkpoints, resume, signals, locks, full disks, numbers that are none, lost workers."""
+"""Fault tolerance: checkpoints, resume, signals, locks, full disks, non-finite values, lost workers."""
 
 import errno
 import gc
@@ -48,7 +48,7 @@ from gtrl.workers import map_unordered
 
 MINI = "pointmaze-mini-navigate"
 ROOT = Path(__file__).parents[1]
-HOW: dict[str, Any] = {
+SETTINGS: dict[str, Any] = {
     "seeds": [0, 5], "steps": 40, "batch_size": 16, "hidden": (8,), "log_every": 10, "checkpoints": (20,),
     "show": False,
 }  # fmt: skip
@@ -61,9 +61,9 @@ def data(mini_file: Path) -> Data:
 
 
 @pytest.fixture(scope="module")
-def whole(data: Data, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run that nothing ever happened to. Not to be changed."""
-    return gtrl.train("gtrl", data, out=tmp_path_factory.mktemp("whole") / "run", **HOW)
+def uninterrupted(data: Data, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run without any fault. Must not be modified."""
+    return gtrl.train("gtrl", data, out=tmp_path_factory.mktemp("uninterrupted") / "run", **SETTINGS)
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def train(data: Data, tmp_path: Path) -> Train:
     def train(chunk: int | None = None, **how: Any) -> Run:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(driver, "FIXED_CHUNK_STEPS", chunk)
-            return gtrl.train("gtrl", data, **{"out": tmp_path / "run", "resume": True, **HOW, **how})
+            return gtrl.train("gtrl", data, **{"out": tmp_path / "run", "resume": True, **SETTINGS, **how})
 
     return train
 
@@ -81,18 +81,18 @@ def arrays(path: Path) -> dict[str, bytes]:
         return {key: file[key].tobytes() for key in file.files}
 
 
-def assert_same(run: Run, whole: Run) -> None:
+def assert_same(run: Run, uninterrupted: Run) -> None:
     """Parameters, moments, targets, policies and the log, to the last bit."""
     for step in (20, 40):
         names = [f"checkpoints/{step}.npz", *(f"policies/step-{step}/seed-{seed}.npz" for seed in (0, 5))]
         for name in names:
-            assert arrays(run.path / name) == arrays(whole.path / name)
-    assert (run.path / "metrics.jsonl").read_bytes() == (whole.path / "metrics.jsonl").read_bytes()
+            assert arrays(run.path / name) == arrays(uninterrupted.path / name)
+    assert (run.path / "metrics.jsonl").read_bytes() == (uninterrupted.path / "metrics.jsonl").read_bytes()
     assert not [*run.path.rglob("*.partial"), *run.path.glob("lock")]
 
 
 class At(Callback):
-    """Something happens when a run has come so far."""
+    """Calls a function at a step."""
 
     def __init__(self, step: int, act: Callable[[], Any]) -> None:
         self.step, self.act = step, act
@@ -110,12 +110,12 @@ def some_state(fill: float = 0.0) -> dict[str, np.ndarray]:
 
 
 def test_newest_and_permanent_checkpoints_are_kept(tmp_path: Path) -> None:
-    told = []
+    written = []
     with checkpoint.Writer(tmp_path, {2, 9}, 2) as writer:
         for step in range(1, 8):
-            writer.save(step, some_state(step), then=lambda step=step: told.append(step))
+            writer.save(step, some_state(step), then=lambda step=step: written.append(step))
     assert checkpoint.steps(tmp_path) == [2, 6, 7]
-    assert told == list(range(1, 8))
+    assert written == list(range(1, 8))
     assert float(checkpoint.restore(tmp_path, 6, some_state())["a"][0, 0]) == 6
 
 
@@ -138,7 +138,7 @@ def test_flipped_bits_are_detected(tmp_path: Path, capsys: pytest.CaptureFixture
     path = tmp_path / "1.npz"
     good = path.read_bytes()
     rng = np.random.default_rng(0)
-    refused = 0
+    rejected = 0
     for _ in range(300):
         bad = bytearray(good)
         bad[rng.integers(len(bad))] ^= 1 << rng.integers(8)
@@ -146,10 +146,10 @@ def test_flipped_bits_are_detected(tmp_path: Path, capsys: pytest.CaptureFixture
         try:
             found = checkpoint.restore(tmp_path, 1, state)
         except RunError:
-            refused += 1
+            rejected += 1
         else:
             assert all(np.array_equal(found[key], state[key]) for key in state)
-    assert refused > 150  # the numbers themselves are most of the file
+    assert rejected > 150  # array data is most of the file
     capsys.readouterr()
 
 
@@ -177,14 +177,17 @@ def test_checkpoint_of_another_run_is_not_moved_aside(tmp_path: Path) -> None:
 
 def test_unreadable_checkpoint_is_not_moved_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint.save(tmp_path, 1, some_state())
-    for raised, said in ((PermissionError(13, "Permission denied"), "Permission denied"), (MemoryError(), "too large")):
+    for raised, message in (
+        (PermissionError(13, "Permission denied"), "Permission denied"),
+        (MemoryError(), "too large"),
+    ):
 
         def fail(*_: Any, raised: BaseException = raised) -> Any:
             raise raised
 
         with monkeypatch.context() as patch:
             patch.setattr(npz.np, "frombuffer", fail)  # while an array is read
-            with pytest.raises(RunError, match=said):
+            with pytest.raises(RunError, match=message):
                 checkpoint.newest(tmp_path, some_state())
     assert checkpoint.steps(tmp_path) == [1]
 
@@ -194,13 +197,13 @@ def test_unreadable_checkpoint_is_not_moved_aside(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize(("step", "number"), [(7, "SIGINT"), (26, "SIGTERM")])
 def test_signal_saves_a_checkpoint_and_the_run_resumes_bit_for_bit(
-    step: int, number: str, train: Train, whole: Run, caplog: pytest.LogCaptureFixture
+    step: int, number: str, train: Train, uninterrupted: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
 
     def arrive() -> None:
         signal.raise_signal(signal.Signals[number])
-        time.sleep(0.2)  # for the thread that listens
+        time.sleep(0.2)  # for the listening thread
 
     with pytest.raises(Interrupted) as ended:
         train(chunk=1, callbacks=[At(step, arrive)], handle_signals=True)
@@ -210,11 +213,11 @@ def test_signal_saves_a_checkpoint_and_the_run_resumes_bit_for_bit(
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == handlers
     run = train()
     assert checkpoint.steps(run.checkpoints) == sorted({step, 20, 40})
-    assert_same(run, whole)
+    assert_same(run, uninterrupted)
 
 
 def test_second_ctrl_c_ends_at_once(tmp_path: Path) -> None:
-    """Also while Python does not come to itself, as in a compilation: here, a wait that no handler interrupts."""
+    """Also while Python runs no bytecode, as in a compilation: here, a wait that no handler interrupts."""
     program = """
 import ctypes, os, signal, threading, time
 from gtrl.training.signals import Stop
@@ -226,9 +229,9 @@ with Stop():
     threading.Thread(target=press, daemon=True).start()
     for _ in range(20): ctypes.CDLL(None).usleep(900000)
 """
-    began = time.monotonic()
+    start_time = time.monotonic()
     assert subprocess.run([sys.executable, "-c", program], check=False, cwd=tmp_path).returncode == 130
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - start_time < 15
 
 
 def test_signals_are_not_handled_outside_the_main_thread() -> None:
@@ -246,42 +249,44 @@ def test_signals_are_not_handled_outside_the_main_thread() -> None:
 
 
 @pytest.mark.parametrize("step", [20, 40])
-def test_resume_with_damaged_checkpoints(step: int, train: Train, whole: Run, tmp_path: Path) -> None:
-    """With 40 it goes back to 20; with both, to the beginning."""
-    shutil.copytree(whole.path, tmp_path / "run")
+def test_resume_with_damaged_checkpoints(step: int, train: Train, uninterrupted: Run, tmp_path: Path) -> None:
+    """With 40 damaged it resumes from 20; with both, from the start."""
+    shutil.copytree(uninterrupted.path, tmp_path / "run")
     for damaged in {step, 40}:
         path = tmp_path / "run" / "checkpoints" / f"{damaged}.npz"
         path.write_bytes(path.read_bytes()[:-7])
-    assert_same(train(), whole)
+    assert_same(train(), uninterrupted)
     assert (tmp_path / "run" / "checkpoints" / "40.npz.damaged").exists()
 
 
-def test_checkpoints_by_time(train: Train, whole: Run) -> None:
+def test_checkpoints_by_time(train: Train, uninterrupted: Run) -> None:
     run = train(checkpoint_minutes=1e-9, keep=2, chunk=3)
-    assert checkpoint.steps(run.checkpoints) == [20, 36, 39, 40]  # for good, the newest two, for good
+    assert checkpoint.steps(run.checkpoints) == [20, 36, 39, 40]  # permanent, the newest two, permanent
     assert sorted(path.name for path in (run.path / "policies").iterdir()) == ["step-20", "step-40"]
-    assert_same(run, whole)
+    assert_same(run, uninterrupted)
 
 
-def test_full_disk_stops_training_and_it_resumes(train: Train, whole: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_stops_training_and_it_resumes(
+    train: Train, uninterrupted: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     written, left = checkpoint.write_npz, iter([True, True, False])
 
     def full(*args: Any, **options: Any) -> None:
         if not next(left):
             with atomic_write(args[0]) as file:
-                file.write(b"half of it")
+                file.write(b"incomplete")
                 raise OSError(errno.ENOSPC, "No space left on device")
         written(*args, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "write_npz", full)
-        said = r"/run cannot be written \(No space left on device\); the checkpoint of step 20 is good, and --resume"
-        with pytest.raises(RunError, match=said):
+        message = r"/run cannot be written \(No space left on device\); the checkpoint of step 20 is good, and --resume"
+        with pytest.raises(RunError, match=message):
             train(checkpoint_every=10)
-    assert_same(train(), whole)
+    assert_same(train(), uninterrupted)
 
 
-def test_second_process_on_a_run_is_rejected(train: Train, whole: Run, tmp_path: Path) -> None:
+def test_second_process_on_a_run_is_rejected(train: Train, uninterrupted: Run, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     holds = (
         "import sys; from pathlib import Path; from gtrl.io.locks import locked\nwith locked(Path(sys.argv[1]), 'x'):"
@@ -292,8 +297,8 @@ def test_second_process_on_a_run_is_rejected(train: Train, whole: Run, tmp_path:
         holder.stdout.readline()
         with pytest.raises(RunError, match=r"another process is training in .*/run"):
             train()
-        holder.kill()  # however it ends
-    assert_same(train(), whole)
+        holder.kill()  # the lock is released in any case
+    assert_same(train(), uninterrupted)
 
 
 def test_waiting_for_a_lock(tmp_path: Path) -> None:
@@ -313,8 +318,8 @@ def test_waiting_for_a_lock(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_config_changes_are_rejected_or_recorded(train: Train, whole: Run, tmp_path: Path) -> None:
-    shutil.copytree(whole.path, tmp_path / "run")
+def test_config_changes_are_rejected_or_recorded(train: Train, uninterrupted: Run, tmp_path: Path) -> None:
+    shutil.copytree(uninterrupted.path, tmp_path / "run")
     (tmp_path / "run" / "checkpoints" / "40.npz").unlink()
     rows = [
         {
@@ -330,8 +335,8 @@ def test_config_changes_are_rejected_or_recorded(train: Train, whole: Run, tmp_p
         for step in (20, 40)
     ]
     Run(tmp_path / "run").add_evaluations(rows)
-    said = r"algorithm.alpha was 0.05 and is 0.7 now, training.batch_size was 16 and is 8 now; .* --accept-changes"
-    with pytest.raises(RunError, match=said):
+    message = r"algorithm.alpha was 0.05 and is 0.7 now, training.batch_size was 16 and is 8 now; .* --accept-changes"
+    with pytest.raises(RunError, match=message):
         train(alpha=0.7, batch_size=8)
     with pytest.raises(RunError, match="does not fit this run"):
         train(hidden=(4,), accept_changes=True)
@@ -339,36 +344,38 @@ def test_config_changes_are_rejected_or_recorded(train: Train, whole: Run, tmp_p
     run = train(alpha=0.7, batch_size=8, accept_changes=True)
     changed = {"algorithm.alpha": [0.05, 0.7], "training.batch_size": [16, 8]}
     assert run.config["changes"] == [{"step": 20, "changed": changed}]
-    # What the old config had made of later steps must not pass for the new one's.
+    # Evaluations of later steps belong to the old config and must be removed.
     assert run.evaluations() == rows[:1]
-    assert arrays(run.policy_path(0, 20)) == arrays(whole.policy_path(0, 20))
-    assert arrays(run.policy_path(0, 40)) != arrays(whole.policy_path(0, 40))
+    assert arrays(run.policy_path(0, 20)) == arrays(uninterrupted.policy_path(0, 20))
+    assert arrays(run.policy_path(0, 40)) != arrays(uninterrupted.policy_path(0, 40))
     with pytest.raises(RunError, match=r"training.batch_size was 8 and is 16 now"):
         train(alpha=0.7)
 
 
 def test_another_version_counts_as_a_change(
-    train: Train, whole: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    train: Train, uninterrupted: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shutil.copytree(whole.path, tmp_path / "run")
+    shutil.copytree(uninterrupted.path, tmp_path / "run")
     monkeypatch.setattr(resuming, "__version__", "99")
     monkeypatch.setattr(resuming.importlib.metadata, "version", lambda _: "98")
     with pytest.raises(RunError, match=r'gtrl was "0.*" and is "99" now, versions.jax was .* is "98" now'):
         train()
 
 
-def test_more_steps_and_moved_files_are_not_a_change(train: Train, whole: Run, mini_file: Path, tmp_path: Path) -> None:
-    """A run that was moved, with its data moved too, and was to be shorter before: its last line is not the log's."""
+def test_more_steps_and_moved_files_are_not_a_change(
+    train: Train, uninterrupted: Run, mini_file: Path, tmp_path: Path
+) -> None:
+    """A run that was moved with its data, and had fewer steps before: its last row is not a row of the longer run."""
     train(steps=13)
     moved = (tmp_path / "run").rename(tmp_path / "moved")
     for suffix in ("", "-val"):
         shutil.copy(mini_file.with_stem(mini_file.stem + suffix), tmp_path)
     data = load_dataset(tmp_path / mini_file.name, MINI)
-    assert_same(gtrl.train("gtrl", data, **HOW, out=moved, resume=True), whole)
+    assert_same(gtrl.train("gtrl", data, **SETTINGS, out=moved, resume=True), uninterrupted)
 
 
-def test_copy_without_checkpoints_is_not_restarted(train: Train, whole: Run, tmp_path: Path) -> None:
-    run = Run(shutil.copytree(whole.path, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints")))
+def test_copy_without_checkpoints_is_not_restarted(train: Train, uninterrupted: Run, tmp_path: Path) -> None:
+    run = Run(shutil.copytree(uninterrupted.path, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints")))
     log = (run.path / "metrics.jsonl").read_bytes()
     for how in ({}, {"accept_changes": True, "alpha": 0.7}):
         with pytest.raises(RunError, match="has policies but no checkpoint to resume from"):
@@ -383,14 +390,14 @@ def test_resume_needs_out(train: Train) -> None:
 
 
 def test_changed_arrays_count_as_other_data(data: Data, tmp_path: Path) -> None:
-    for change, refused in ((0.0, False), (1.0, True)):
+    for change, rejected in ((0.0, False), (1.0, True)):
         observations = data.train.observations + change
         other = Data(data.train._replace(observations=observations), task=data.task)
-        if refused:
+        if rejected:
             with pytest.raises(RunError, match=r"data\.digest was"):
-                gtrl.train("bc", other, out=tmp_path / "run", resume=True, **HOW)
+                gtrl.train("bc", other, out=tmp_path / "run", resume=True, **SETTINGS)
         else:
-            gtrl.train("bc", other, out=tmp_path / "run", **HOW)
+            gtrl.train("bc", other, out=tmp_path / "run", **SETTINGS)
 
 
 def test_partial_files_of_running_processes_are_kept(tmp_path: Path) -> None:
@@ -413,40 +420,40 @@ def test_steps_without_policies_are_not_evaluated(train: Train, caplog: pytest.L
 
 
 def test_first_shard_and_states_are_released(data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor the first states: `fit` alone decides how long they live."""
+    """Neither shard nor states are referenced outside `fit`."""
     kept = []
 
     def fit(_: Any, __: Any, states: Any, keys: Any, rotation: Any, **___: Any) -> None:
-        mine = weakref.ref(rotation.current[1].train.observations)
+        observations = weakref.ref(rotation.current[1].train.observations)
         first = weakref.ref(jax.tree.leaves(states)[0])
         rotation.current = (1, None)
         del states, keys
         gc.collect()
-        kept.extend([mine() is None, first() is None])
+        kept.extend([observations() is None, first() is None])
 
     arrays = jax.tree.map(jnp.copy, data.train)
     given = [Data(arrays, task=data.task)]
     del arrays
     monkeypatch.setattr(driver, "fit", fit)
-    # Spelt out: a call with ** holds on to its arguments.
+    # No ** here: such a call keeps references to its arguments.
     gtrl.train("bc", given.pop(), out=tmp_path / "run", steps=4, batch_size=16, hidden=(8,), seeds=[0], show=False)
     assert kept == [True, True]
 
 
-def test_damaged_log_is_reported(train: Train, whole: Run, tmp_path: Path) -> None:
-    shutil.copytree(whole.path, tmp_path / "run")
+def test_damaged_log_is_reported(train: Train, uninterrupted: Run, tmp_path: Path) -> None:
+    shutil.copytree(uninterrupted.path, tmp_path / "run")
     (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 10}\n{"st\n')
     with pytest.raises(RunError, match=r"metrics\.jsonl, line 2 is not JSON"):
         train(steps=50)
 
 
-def test_step_with_missing_policies_does_not_count(whole: Run, tmp_path: Path) -> None:
-    run = Run(shutil.copytree(whole.path, tmp_path / "run"))
+def test_step_with_missing_policies_does_not_count(uninterrupted: Run, tmp_path: Path) -> None:
+    run = Run(shutil.copytree(uninterrupted.path, tmp_path / "run"))
     run.policy_path(5, 40).unlink()
     assert run.policy_steps == [20]
 
 
-KEEPING = """
+WITH_CACHE = """
 import json, sys
 from pathlib import Path
 import gtrl
@@ -460,11 +467,11 @@ print(json.dumps({path.name: path.stat().st_mtime_ns for path in (out / "program
 
 
 def test_gpu_run_resumes_with_its_own_compilation_cache(mini_file: Path, tmp_path: Path) -> None:
-    """Where the cache in the home is gone, too; here a CPU stands in for the GPU."""
+    """Also if the cache in the home directory is gone; here a CPU stands in for the GPU."""
 
     def train(run: str, steps: int) -> dict[str, int]:
         home = {"JAX_ENABLE_COMPILATION_CACHE": "true", "XDG_CACHE_HOME": str(tmp_path / "home")}
-        command = [sys.executable, "-W", "ignore", "-c", KEEPING, mini_file, MINI, tmp_path / run, str(steps)]
+        command = [sys.executable, "-W", "ignore", "-c", WITH_CACHE, mini_file, MINI, tmp_path / run, str(steps)]
         done = subprocess.run(command, env=os.environ | home, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
@@ -472,16 +479,16 @@ def test_gpu_run_resumes_with_its_own_compilation_cache(mini_file: Path, tmp_pat
     first = train("run", 20)
     assert any("advance" in name for name in first)
     shutil.rmtree(tmp_path / "home")
-    assert train("run", 30) == first  # nothing was compiled anew
-    lent = [path for path in (tmp_path / "home").rglob("*-cache") if "advance" in path.name]
-    assert [path.name for path in lent] == [name for name in first if "advance" in name]
+    assert train("run", 30) == first  # nothing was compiled again
+    cached = [path for path in (tmp_path / "home").rglob("*-cache") if "advance" in path.name]
+    assert [path.name for path in cached] == [name for name in first if "advance" in name]
     train("other", 20)
-    for path in lent:
+    for path in cached:
         assert (tmp_path / "other" / "programs" / path.name).read_bytes() == path.read_bytes()
 
 
-def test_compilation_cache_key_depends_on_the_program(whole: Run) -> None:
-    config = whole.config
+def test_compilation_cache_key_depends_on_the_program(uninterrupted: Run) -> None:
+    config = uninterrupted.config
     kind = programs.kind_of(config)
     same = config | {"seeds": [7, 8], "training": config["training"] | {"steps": 7, "keep": 1}}
     assert programs.kind_of(same) == kind
@@ -492,7 +499,7 @@ def test_compilation_cache_key_depends_on_the_program(whole: Run) -> None:
         assert programs.kind_of(config | other) != kind
 
 
-# --- a watchful trainer ---
+# --- non-finite and implausible values ---
 
 
 class SimpleState(NamedTuple):
@@ -521,7 +528,7 @@ def test_first_non_finite_step_is_located() -> None:
 
 @pytest.mark.parametrize("chunk", [1, 7, 40])
 def test_non_finite_values_stop_training(chunk: int, train: Train, data: Data, tmp_path: Path) -> None:
-    """By hand: a step at a time, until something is not finite."""
+    """Against single steps, until a value is not finite."""
     rate = 1e16
     algorithm, keys = make("gtrl", data.task, hidden=(8,)), loop.seed_keys([0, 5])
     update = config.Training(batch_size=16, learning_rate=rate).update
@@ -535,7 +542,7 @@ def test_non_finite_values_stop_training(chunk: int, train: Train, data: Data, t
         train(learning_rate=rate, chunk=chunk, log_every=1, checkpoints=(1,), checkpoint_every=1)
     report = json.loads((tmp_path / "run" / "stopped.json").read_text())
     assert report["step"] == first
-    assert report["checkpoint"] == first - 1  # which is good
+    assert report["checkpoint"] == first - 1  # the last finite one
     assert set(report["seeds"]) <= {"0", "5"}
     seen = next(iter(report["seeds"].values()))
     assert seen["metrics_not_finite"] or seen["state_not_finite"]
@@ -578,12 +585,12 @@ def test_warnings_are_recorded_and_shown_once(tmp_path: Path, caplog: pytest.Log
     assert len(caplog.messages) == 1
 
 
-def test_logged_value_range_matches_the_value_function(whole: Run, data: Data) -> None:
-    """The logged range, against the value function itself on many rows."""
+def test_logged_value_range_matches_the_value_function(uninterrupted: Run, data: Data) -> None:
+    """The logged range, against the value function itself on 4000 rows."""
     from gtrl.runs.restore import load_state
 
-    algorithm, nets = load_state(whole, 40)
-    last = [row for row in whole.metrics() if row["step"] == 40]
+    algorithm, nets = load_state(uninterrupted, 40)
+    last = [row for row in uninterrupted.metrics() if row["step"] == 40]
     rng = np.random.default_rng(0)
     rows, goals = rng.integers(len(data.train.goals), size=(2, 4000))
     for index, row in enumerate(last):
@@ -597,7 +604,7 @@ def test_logged_value_range_matches_the_value_function(whole: Run, data: Data) -
 
 
 def die_once(job: tuple[str, str, int]) -> int:
-    """Kills its process, or hangs, the first time a job is 3."""
+    """Kills its process, or hangs, the first time it gets job 3."""
     folder, how, number = job
     mark = Path(folder) / "happened"
     if number == 3 and not mark.exists():
@@ -634,19 +641,19 @@ def test_patience_follows_the_job_duration() -> None:
 def test_work_can_be_cancelled() -> None:
     cancelled = threading.Event()
     threading.Timer(1.0, cancelled.set).start()
-    began = time.monotonic()
+    start_time = time.monotonic()
     with pytest.raises(WorkerError, match="cancelled"):
         list(map_unordered(time.sleep, [60.0], workers=1, cancelled=cancelled))
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - start_time < 30
 
 
 # --- evaluation ---
 
 
 @pytest.fixture(scope="module")
-def evaluated(whole: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The whole run with both its checkpoints evaluated, by one worker. Not to be changed."""
-    run = Run(shutil.copytree(whole.path, tmp_path_factory.mktemp("evaluated") / "run"))
+def evaluated(uninterrupted: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The uninterrupted run with both checkpoints evaluated by one worker. Must not be modified."""
+    run = Run(shutil.copytree(uninterrupted.path, tmp_path_factory.mktemp("evaluated") / "run"))
     for step in (20, 40):
         evaluate(run, step=step, episodes=2, workers=1, show=False)
     return run
@@ -662,10 +669,10 @@ def run_and_die_once(job: Any) -> Any:
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_table_does_not_depend_on_the_number_of_workers(
-    count: int, evaluated: Run, whole: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    count: int, evaluated: Run, uninterrupted: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if one of them is killed halfway."""
-    run = Run(shutil.copytree(whole.path, tmp_path / "run"))
+    run = Run(shutil.copytree(uninterrupted.path, tmp_path / "run"))
     if count == 3:
         monkeypatch.setattr(rollout, "_run_job", run_and_die_once)
     evaluate(run, step=40, episodes=2, workers=count, show=False)
@@ -674,20 +681,20 @@ def test_table_does_not_depend_on_the_number_of_workers(
 
 
 def test_environment_error_names_task_goal_and_episode(
-    whole: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    uninterrupted: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stumble(slot: Any, action: Any, step: Any = rollout.RunningEpisode.step) -> Any:
         if (slot.episode.goal, slot.episode.number, slot.length) == (4, 1, 2):
             raise ValueError("stumbled")
         return step(slot, action)
 
-    run = Run(shutil.copytree(whole.path, tmp_path / "run"))
+    run = Run(shutil.copytree(uninterrupted.path, tmp_path / "run"))
     monkeypatch.setattr(rollout.RunningEpisode, "step", stumble)
     monkeypatch.setattr(rollout, "map_unordered", lambda function, jobs, *_, **__: enumerate(map(function, jobs)))
-    said = f"^{MINI}, task4, episode 1: the environment raised ValueError: stumbled$"
-    with pytest.raises(EpisodeError, match=said):
+    message = f"^{MINI}, task4, episode 1: the environment raised ValueError: stumbled$"
+    with pytest.raises(EpisodeError, match=message):
         evaluate(run, episodes=2, show=False)
-    evaluate(run, episodes=1, show=False)  # episode 0 is not the one
+    evaluate(run, episodes=1, show=False)  # episode 0 does not fail
     assert len(run.evaluations()) == 10
 
 
@@ -709,7 +716,7 @@ def test_concurrent_evaluations_keep_all_rows(tmp_path: Path) -> None:
 
 
 class Seen(Callback):
-    """What a run reported."""
+    """Records the events of a run."""
 
     def __init__(self) -> None:
         self.checkpoints: list[tuple[int, bool]] = []
@@ -728,7 +735,7 @@ def test_evaluation_during_training(train: Train, evaluated: Run) -> None:
     assert (run.path / "eval.csv").read_bytes() == (evaluated.path / "eval.csv").read_bytes()
     assert seen.checkpoints == [(20, True), (40, True)]
     assert seen.evaluations == [(20, 10), (40, 10)]
-    # What an interrupted run had not evaluated is evaluated when it goes on, and nothing else.
+    # A resumed run evaluates only what is missing.
     kept = [row for row in run.evaluations() if row["step"] == 20]
     (run.path / "eval.csv").unlink()
     run.add_evaluations(kept)
@@ -739,7 +746,7 @@ def test_evaluation_during_training(train: Train, evaluated: Run) -> None:
 
 
 def test_failing_evaluation_does_not_stop_training(
-    train: Train, whole: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    train: Train, uninterrupted: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: Any, **__: Any) -> Iterator[Any]:
         raise EpisodeError("stumbled")
@@ -748,13 +755,13 @@ def test_failing_evaluation_does_not_stop_training(
     with pytest.raises(RunError, match="training is complete, but an evaluation failed: stumbled"):
         train(callbacks=[EvaluateDuring(2)])
     assert "the evaluation of step 20 failed; training continues (stumbled)" in caplog.text
-    assert_same(train(), whole)
+    assert_same(train(), uninterrupted)
 
 
-def test_evaluation_ends_with_its_run(whole: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run(shutil.copytree(whole.path, tmp_path / "run"))
+def test_evaluation_ends_with_its_run(uninterrupted: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(shutil.copytree(uninterrupted.path, tmp_path / "run"))
     monkeypatch.setattr(rollout, "_run_job", lambda _: time.sleep(600))
-    began = time.monotonic()
+    start_time = time.monotonic()
     during = EvaluateDuring(2, workers=1)
     training = config.Training(steps=40, checkpoints=(20,))
     session: Any = SimpleNamespace(
@@ -762,8 +769,8 @@ def test_evaluation_ends_with_its_run(whole: Run, tmp_path: Path, monkeypatch: p
     )
     during.on_start(session)
     time.sleep(0.5)
-    during.on_end(None)  # a signal asked to stop
-    assert time.monotonic() - began < 60
+    during.on_end(None)  # as after a signal
+    assert time.monotonic() - start_time < 60
     assert run.evaluations() == []
 
 

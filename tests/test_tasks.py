@@ -1,4 +1,4 @@
-"""The nineteen tasks against the paper's tables, typed in a second time, and against the environments themselves."""
+"""The nineteen tasks against the paper's tables, entered a second time, and against the environments themselves."""
 
 import dataclasses
 import json
@@ -68,7 +68,7 @@ FAMILIES = {
     "puzzle": {"ivl": 10, "iql": 1, "qrl": 0.3, "crl": 3},
 }
 HALF, AHEAD, RANDOM, MIXED = (0, 0.5, 0.5), (0, 1, 0), (0, 0, 1), (0.2, 0.5, 0.3)
-# What a method is like on every task; BC and FBC learn no value, so no value goals are said of them.
+# What a method is like on every task; BC and FBC learn no value, so they have no value goals.
 METHODS: dict[str, dict[str, Any]] = {
     "gtrl": {"value_goals": HALF, "kappa": 0.7, "kappa_one_step": 0.5, "hindsight_clip": 1, "distill": True},
     "trl": {"value_goals": AHEAD, "kappa": 0.7, "distill": True},
@@ -119,7 +119,7 @@ def test_actor_goals_follow_the_group_and_not_the_name() -> None:
 
 
 def test_shared_hyperparameters() -> None:
-    """tab:hp-shared, as a method and a training really have them when nothing is said."""
+    """tab:hp-shared, as the defaults of a method and of training."""
     training = Training()
     assert (training.steps, training.batch_size, training.learning_rate) == (M, 1024, 3e-4)
     assert training.checkpoint_steps == [800_000, 900_000, M]
@@ -174,8 +174,8 @@ def test_fields_of_each_method_on_each_task(method: str) -> None:
         assert found == expected, name
         assert made.lookahead == expected.get("n", 1), name
         assert hasattr(made, "alpha") == (method not in ("bc", "fbc"))
-        told = make(method, find_task(name), gamma=0.5, actor_goals=MIXED)  # comes before the task's
-        assert (told.gamma, told.actor_goals) == (0.5, MIXED), name
+        given = make(method, find_task(name), gamma=0.5, actor_goals=MIXED)  # overrides the task's
+        assert (given.gamma, given.actor_goals) == (0.5, MIXED), name
 
 
 def test_every_method_has_defaults_for_every_task() -> None:

@@ -1,4 +1,4 @@
-"""The exact theory's parts, one by one, against loops, sums and linear algebra written here, or numbers by hand."""
+"""The parts of the exact theory against loops, sums and linear algebra written here, or numbers by hand."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -55,7 +55,7 @@ RNG = np.random.default_rng(0)
 
 
 @pytest.mark.parametrize(
-    ("make", "sentence"),
+    ("make", "message"),
     [
         (lambda: Process(np.zeros((1, 1), int), np.ones((1, 1))), r"both have shape .*, not \(1, 1\) and \(1, 1\)"),
         (lambda: Process(np.zeros((1, 1, 2), int), ONE), r"not \(1, 1, 2\) and \(1, 1, 1\)\."),
@@ -95,8 +95,8 @@ RNG = np.random.default_rng(0)
         (lambda: magnified(("s",), 0), "1 time or more, not 0"),
     ],
 )  # fmt: skip
-def test_invalid_input_gives_a_one_line_error(make: Callable[[], object], sentence: str):
-    with pytest.raises(ProcessError, match=sentence):
+def test_invalid_input_gives_a_one_line_error(make: Callable[[], object], message: str):
+    with pytest.raises(ProcessError, match=message):
         make()
 
 
@@ -119,7 +119,7 @@ def test_discount_must_be_below_one(use: Callable[[float], object], gamma: float
 
 
 @pytest.mark.parametrize(
-    ("make", "sentence"),
+    ("make", "message"),
     [
         (lambda: Anchored(0.9, selection="mx"), "did you mean 'max'"),
         (lambda: Anchored(0.9, normalise="first"), "unknown normalise 'first'"),
@@ -128,8 +128,8 @@ def test_discount_must_be_below_one(use: Callable[[float], object], gamma: float
         (lambda: dataset_draws(TWO_STEPS, 3, 2, 0.9, decomposable="positions"), "did you mean 'position'"),  # pyright: ignore[reportArgumentType]
     ],
 )
-def test_unknown_option_gives_a_one_line_error(make: Callable[[], object], sentence: str):
-    with pytest.raises(GtrlError, match=sentence):
+def test_unknown_option_gives_a_one_line_error(make: Callable[[], object], message: str):
+    with pytest.raises(GtrlError, match=message):
         make()
 
 
@@ -203,7 +203,7 @@ def corridor(cells: int) -> Process:
 
 @pytest.mark.parametrize("cells", [2, 9, 300])
 def test_one_step_backups_of_a_corridor(cells: int):
-    """One for each step of the longest way; 300 goals are more than are swept at once."""
+    """One per step of the longest path; 300 goals need several sweeps."""
     process, here = corridor(cells), np.arange(cells)
     expected = 0.99 ** np.abs(here[:, None] - here)
     close(optimal_values(process, 0.99), expected, atol=1e-11)
@@ -514,7 +514,7 @@ def of_trl(kappa: float) -> np.ndarray:
     ],
 )  # fmt: skip
 def test_example_1(values: Callable[[], np.ndarray], at_the_goal: float | None, at_A: float):
-    """To three digits; V* and V_DC follow from the paper, the others were worked out elsewhere."""
+    """To three digits; V* and V_DC follow from the paper, the others were computed independently."""
     v = values()
     if at_the_goal is not None:
         assert v[TELEPORTER["s"], TELEPORTER["g"]] == pytest.approx(at_the_goal, abs=5e-4)
@@ -522,7 +522,7 @@ def test_example_1(values: Callable[[], np.ndarray], at_the_goal: float | None, 
 
 
 def test_example_1_log():
-    """So many trajectories by A and by B, each transition one of the process."""
+    """The given numbers of trajectories by A and by B, each transition one of the process."""
     log = teleporter_log(lucky=3, unlucky=2)
     rows = log.transitions
     assert (teleporter().dense[log.states[rows], log.actions[rows], log.states[rows + 1]] > 0).all()

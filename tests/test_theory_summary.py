@@ -1,4 +1,4 @@
-"""What `gtrl theory` says and draws: checks that can fail, counterexamples by hand, pictures of exact numbers."""
+"""Output and pictures of `gtrl theory`: checks that can fail, counterexamples by hand."""
 
 import inspect
 import math
@@ -24,25 +24,27 @@ GAMMA = 0.99
 
 def test_theory_prints_example_1_and_one_line_per_check(capsys: pytest.CaptureFixture[str]):
     assert main(["theory", "--processes", "3"]) == 0
-    said = capsys.readouterr().out
-    by_name = {line.split("│")[1].strip(): line.split("│")[2:-1] for line in said.splitlines() if line.startswith("│")}
+    message = capsys.readouterr().out
+    by_name = {
+        line.split("│")[1].strip(): line.split("│")[2:-1] for line in message.splitlines() if line.startswith("│")
+    }
     assert [cell.strip() for cell in by_name["V_DC"]] == ["0.980", "2.0", "0.990"]
     assert [cell.strip() for cell in by_name["V*, and Q^β (there is one action)"]] == ["0.938", "6.4", "0.495"]
-    lines = [line for line in said.splitlines() if "✓" in line]
+    lines = [line for line in message.splitlines() if "✓" in line]
     assert len(lines) == 11
     assert all("processes, largest deviation" in line for line in lines)
-    assert "FAILS" not in said
+    assert "FAILS" not in message
     # Three random ones, three deterministic ones, Example 1 and two mazes.
     assert "(9 processes" in next(line for line in lines if "Proposition 1 (i):" in line)
 
 
 @pytest.mark.parametrize(
-    ("flags", "sentence"),
+    ("flags", "message"),
     [(["--processes", "0"], "at least one random process"), (["--seed", "-1"], "the seed must be 0 or more")],
 )
-def test_bad_flags_get_a_one_line_error(flags: list[str], sentence: str, capsys: pytest.CaptureFixture[str]):
+def test_bad_flags_get_a_one_line_error(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]):
     assert main(["theory", *flags]) == 2
-    assert sentence in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_flag_and_checks_have_the_same_default():
@@ -118,7 +120,7 @@ def test_check_fails_on_wrong_values(name: str, wrong: str, how: Any, monkeypatc
 
 def test_check_fails_on_decreasing_fits(monkeypatch: pytest.MonkeyPatch):
     class Overshoots(checks.Anchored):
-        """Right in the end, but the first fit from 0 is too high."""
+        """Converges to the right values, but the first fit from 0 is too high."""
 
         def __call__(self, q: np.ndarray, d: Any) -> np.ndarray:
             return np.where(q.any(), super().__call__(q, d), 1.0)
@@ -167,12 +169,12 @@ def test_counterexamples_by_hand():
 
 
 def test_next_action_in_hindsight_by_hand():
-    """From 1, action 0 is at goal 2 at once and every three steps again; action 1 comes by only every other round.
+    """From 1, action 0 is at goal 2 at once and every three steps again; action 1 passes it only every other round.
 
     A round is three steps long and passes 2 with probability 1/2, whatever was before.
     """
     gamma = 0.8
-    rounds = sum(gamma ** (3 * k) / 2 for k in range(1, 200))  # later visits, by one who is now one step from 2 or 3
+    rounds = sum(gamma ** (3 * k) / 2 for k in range(1, 200))  # later visits, from one step before 2 or 3
     at_once, later = gamma * (1 + rounds), gamma * rounds
     assert counterexamples.next_action_is_not_hindsight().found == pytest.approx(at_once / (at_once + later))
 
@@ -204,7 +206,7 @@ def test_every_picture_is_drawn_in_both_formats(drawn: dict[str, Any]):
         assert path.with_suffix(".svg").read_text().rstrip().endswith("</svg>")
         grey = np.asarray(Image.open(path).convert("L"), float)
         assert grey.shape[1] > 1000
-        assert grey.std() > 20  # not a blank sheet
+        assert grey.std() > 20  # not blank
 
 
 def test_updates_are_logarithmic_and_backups_linear():
@@ -239,7 +241,7 @@ def test_scene_values_by_hand():
     assert (here.best(here.q_gtrl) > 0).all()
     logged = here.drawn_gtrl
     assert (here.q_gtrl <= here.v_dc[:, None] + 1e-9)[logged].all()
-    # Less optimistic than TRL where luck is, and as close as it gets to the truth elsewhere.
+    # Less optimistic than TRL at the teleporter.
     assert here.v_star[s, goal] < here.best(here.q_gtrl)[s] < here.best(here.q_trl)[s]
 
 
@@ -253,11 +255,11 @@ def test_errors_fall_with_data():
 def test_example_values_are_those_of_the_processes():
     values = summary.example_values()
     s, a, g = (examples.TELEPORTER[name] for name in "sAg")
-    told = {name: (round(q[s, g], 3), round(q[s, a], 3)) for name, q in values.items()}
-    assert told["TRL, κ = 0.7"] == (0.945, 0.990)
-    assert told["GTRL"] == (0.955, 0.447)
-    assert told["GTRL, h = 1"] == (0.957, 0.611)
-    assert told["MC"] == (0.940, 0.990)
+    shown = {name: (round(q[s, g], 3), round(q[s, a], 3)) for name, q in values.items()}
+    assert shown["TRL, κ = 0.7"] == (0.945, 0.990)
+    assert shown["GTRL"] == (0.955, 0.447)
+    assert shown["GTRL, h = 1"] == (0.957, 0.611)
+    assert shown["MC"] == (0.940, 0.990)
 
 
 # --- the docs ---
@@ -268,7 +270,7 @@ def test_docs_example_runs(capsys: pytest.CaptureFixture[str]):
     (example,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
     exec(compile(example, str(page), "exec"), {})
     first, second = capsys.readouterr().out.splitlines()
-    # 0.9 (1 + 0.9 V) / 2 = V for the best policy, who tries again from 1.
+    # 0.9 (1 + 0.9 V) / 2 = V for the best policy, which tries again from 1.
     assert [float(number) for number in first.split()] == pytest.approx([0.45 / (1 - 0.405), 0.9])
     assert second
 

@@ -19,7 +19,7 @@ from gtrl.training import config, driver, loop
 
 
 def walks(seed: int = 0, episodes: int = 12, length: int = 30) -> Dataset:
-    """Random walks in the plane; goals are positions, states have a third number."""
+    """Random walks in the plane; goals are positions, states have a third coordinate."""
     rng = np.random.default_rng(seed)
     actions = rng.uniform(-1, 1, (episodes, length, 2))
     positions = np.cumsum(actions, 1)
@@ -47,9 +47,9 @@ def trained(algorithm: Algorithm, seeds: list[int], training: config.Training = 
 def test_seed_alone_equals_the_same_seed_among_others(name: str):
     algorithm = method(name)
     alone, together = trained(algorithm, [7]), trained(algorithm, [3, 7, 1])
-    for one, many in zip(jax.tree.leaves(alone.nets), jax.tree.leaves(together.nets), strict=True):
-        np.testing.assert_allclose(one[0], many[1], rtol=1e-4, atol=1e-6)
-        assert not np.allclose(many[0], many[1])  # and seeds do differ
+    for one, several in zip(jax.tree.leaves(alone.nets), jax.tree.leaves(together.nets), strict=True):
+        np.testing.assert_allclose(one[0], several[1], rtol=1e-4, atol=1e-6)
+        assert not np.allclose(several[0], several[1])  # seeds differ
 
 
 @pytest.mark.usefixtures("optimized")

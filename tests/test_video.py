@@ -1,4 +1,4 @@
-"""Films of evaluated episodes: the very episodes, their frames and files; trajectories on a map; OpenGL or why not."""
+"""Videos of evaluated episodes: the same episodes, frames and files; trajectories on a map; OpenGL backends."""
 
 import dataclasses
 import itertools
@@ -65,7 +65,7 @@ def short(name: str = MINI, length: int = 60) -> OGBenchTask:
 
 
 def blind(env: Any) -> Views:
-    """What needs no OpenGL: a picture whose pixels are the simulator's first two coordinates."""
+    """Needs no OpenGL: a picture whose pixels are the simulator's first two coordinates."""
     return Views(lambda: np.tile(env.data.qpos[:2].astype(np.float32).view(np.uint8).reshape(1, 8, 1), (4, 1, 3)))
 
 
@@ -81,7 +81,7 @@ def pictures(frame: bytes) -> tuple[np.ndarray, np.ndarray]:
 
 
 def filmed(policy: Path, task: OGBenchTask, goal: int, number: int = 0, base_seed: int = 0) -> tuple[Film, Outcome]:
-    """An episode filmed, and the same one as evaluation runs it: beside others."""
+    """A recorded episode, and the same one as evaluation runs it, together with others."""
     loaded, env = load_policy(policy), make_environment(task)
     job = Job(str(policy), task, (Episode(goal, number),), base_seed, record=100)
     film = film_episode(loaded, job, Filmed(env, blind(env.unwrapped)))
@@ -120,7 +120,7 @@ def test_episodes_that_end_early_and_late(tmp_path: Path) -> None:
     still, _ = filmed(linear_policy(tmp_path / "still.npz", np.zeros((4, 2))), short(length=90), 4)
     assert (still.outcome.success, still.outcome.length) == (False, 90)
     assert len(still.frames) == 91
-    # Only the last frame knows how it went, and says so in the colour of its kind.
+    # Only the last frame shows the outcome, in its colour.
     for each, colour in ((film, ARRIVED), (still, FAILED)):
         coloured = [count(np.asarray(unpacked(frame)), colour) > 0 for frame in each.frames]
         assert coloured == [False] * (len(coloured) - 1) + [True]
@@ -176,8 +176,8 @@ def test_captions_change_only_the_head_of_a_frame() -> None:
         rows, places = np.nonzero((np.asarray(compose(columns, caption)) != plain).any(-1))
         assert len(rows) > 0
         assert rows.max() < HEADER
-        assert (rows.max() < 30) == (name == "title")  # the title stands over the rest
-        assert (places.min() > 300) == (name in ("True", "False"))  # the verdict stands at the right end
+        assert (rows.max() < 30) == (name == "title")  # the title is above the rest
+        assert (places.min() > 300) == (name in ("True", "False"))  # the verdict is at the right end
     verdicts = [Caption("", "", success).verdict for success in (None, True, False)]
     assert verdicts[1:] == [("goal reached", ARRIVED), ("goal not reached", FAILED)]
     assert not verdicts[0][0]
@@ -185,7 +185,7 @@ def test_captions_change_only_the_head_of_a_frame() -> None:
 
 @pytest.mark.parametrize("task", ["humanoidmaze-medium-navigate", "pointmaze-teleport-navigate", "puzzle-4x4-play"])
 def test_captions_fit(task: str) -> None:
-    """The longest there are, over the narrowest frames: nothing is cut off, nothing meets the verdict."""
+    """The longest captions over the narrowest frames: nothing is cut off or overlaps the verdict."""
     widths = {"humanoidmaze-medium-navigate": (440, 206)}.get(task, (440, 440))
     columns = [[Picture("", np.zeros((9, width, 3), np.uint8))] for width in widths]
     title, text = f"TD-n on {task}, seed 100 at step 1,000,000", "goal 5 of 5, episode 0, step 2000 of 2000"
@@ -257,12 +257,12 @@ def test_gif(tmp_path: Path) -> None:
     write_film(path, [*frames, *frames[-1:] * 25], done.append)
     assert sum(done) == 29
     with Image.open(path) as gif:
-        assert gif.info["loop"] == 0  # for ever
+        assert gif.info["loop"] == 0  # loops forever
         shown = [
             (np.asarray(image.convert("RGB"))[24, 32].tolist(), image.info["duration"])
             for image in ImageSequence.Iterator(gif)
         ]
-    assert [colour for colour, _ in shown] == [list(colour) for colour in COLOURS]  # held frames cost nothing
+    assert [colour for colour, _ in shown] == [list(colour) for colour in COLOURS]  # repeated frames are stored once
     assert [duration for _, duration in shown] == [40, 40, 40, 26 * 40]  # milliseconds
     assert [file.name for file in path.parent.iterdir()] == ["film.gif"]
 
@@ -274,11 +274,13 @@ def test_mp4(tmp_path: Path) -> None:
     assert len(found) == 20
     assert np.abs(found - np.repeat(COLOURS, 5, 0)).max() < 12  # it is compressed, and in other colours
     assert [file.name for file in tmp_path.iterdir()] == ["film.mp4"]
-    told = subprocess.run([str(reel.find_encoder()), "-i", str(path)], check=False, capture_output=True).stderr.decode()
-    assert "yuv420p" in told
-    assert "64x48" in told
-    assert "25 fps" in told
-    assert "00:00:00.80" in told
+    output = subprocess.run(
+        [str(reel.find_encoder()), "-i", str(path)], check=False, capture_output=True
+    ).stderr.decode()
+    assert "yuv420p" in output
+    assert "64x48" in output
+    assert "25 fps" in output
+    assert "00:00:00.80" in output
 
 
 def test_formats(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,9 +303,9 @@ def program(path: Path, *lines: str) -> Path:
 def test_encoders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert Path(str(reel.find_encoder())).name.startswith("ffmpeg-")  # the one of imageio-ffmpeg
-    mine = program(tmp_path / "ffmpeg")
-    assert reel.find_encoder() == str(mine)
-    mine.unlink()
+    own_encoder = program(tmp_path / "ffmpeg")
+    assert reel.find_encoder() == str(own_encoder)
+    own_encoder.unlink()
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     assert reel.find_encoder() is None
 
@@ -325,7 +327,7 @@ def test_failing_encoder_keeps_the_previous_file(reads: str, tmp_path: Path, mon
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
-    """The figures that are saved, which are saved all the same."""
+    """Records the figures that are saved; they are still saved."""
     figures, save = [], Figure.savefig
     monkeypatch.setattr(
         Figure, "savefig", lambda self, *args, **kwargs: figures.append(self) or save(self, *args, **kwargs)
@@ -360,7 +362,7 @@ def test_trajectories_picture(drawn: list[Figure], tmp_path: Path) -> None:
     np.testing.assert_array_equal(arrived.get_xydata(), walk)
     np.testing.assert_array_equal(failed.get_xydata(), [jump[0], [np.nan, np.nan], *jump[1:]])  # no line for a teleport
     assert [len(axis.lines) for axis in panels] == [0, 2, 0, 1, 0]
-    # Each start and goal, and in each panel the way it ended without arriving.
+    # Each start and goal, and in each panel where a failed episode ended.
     for goal, axis in enumerate(panels):
         places = [offset.tolist() for marks in axis.collections for offset in np.asarray(marks.get_offsets())]
         assert maze.starts[goal].tolist() in places
@@ -410,7 +412,7 @@ def run(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def studio(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """Instead of OpenGL, four frames; returns what was asked for."""
+    """Four frames instead of OpenGL; returns the requests."""
     asked: list[dict[str, Any]] = []
 
     def film_policy(
@@ -443,9 +445,9 @@ def test_video_of_a_run(
         "trajectories.png",
     }
     assert len(decoded(run / "rollouts.mp4")) == 4 + 24
-    told = capsys.readouterr().out
-    assert f"written: {run}/trajectories.png\nwritten: {run}/rollouts.mp4\n" in told
-    # The picture has what was recorded: one episode a seed, those of goal 4 successful.
+    output = capsys.readouterr().out
+    assert f"written: {run}/trajectories.png\nwritten: {run}/rollouts.mp4\n" in output
+    # The picture has what was recorded: one episode per seed, those of goal 4 successful.
     assert drawn[0].get_suptitle() == f"GTRL on {MINI}, seeds 3, 5 at step 20"
     assert drawn[0].axes[3].get_title() == "goal 4: 2 of 2 arrived"
     recorded = np.load(run / "rollouts.npz")
@@ -457,10 +459,10 @@ def test_video_of_a_run(
 def test_video_of_a_policy_file(run: Path, studio: list[dict[str, Any]], drawn: list[Figure], tmp_path: Path) -> None:
     policy = run / "policies/step-10/seed-5.npz"
     beside = {path.name for path in policy.parent.iterdir()}
-    assert evaluate(policy, "--video-file", tmp_path / "other" / "mine.gif") == 0
+    assert evaluate(policy, "--video-file", tmp_path / "other" / "own.gif") == 0
     assert studio[0]["policy"] == policy
     assert {path.name for path in policy.parent.iterdir()} - beside == {"seed-5.trajectories.png"}
-    with Image.open(tmp_path / "other" / "mine.gif") as gif:
+    with Image.open(tmp_path / "other" / "own.gif") as gif:
         assert gif.size == (64, 48)
     assert drawn[0].get_suptitle() == f"GTRL on {MINI}, seed 5 at step 10"
     (outcome,) = run_episodes(load_policy(policy), Job(str(policy), ogbench_task(MINI), (Episode(4, 0),), 0, record=1))
@@ -495,7 +497,7 @@ def test_video_errors_do_not_lose_the_evaluation(
 
 @pytest.fixture
 def tried(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """A machine without a screen where none works, until one is taken out of what is returned."""
+    """A machine without a screen where no backend works; removing an entry of the result makes it work."""
     for name in ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(sys, "platform", "linux")
@@ -514,7 +516,7 @@ def test_opengl_backend_choice(tried: dict[str, str], monkeypatch: pytest.Monkey
         del tried[name]
         assert find_gl() == name
     tried["osmesa"] = "no OSMesa"
-    monkeypatch.setenv("MUJOCO_GL", "osmesa")  # what the user says is not passed over
+    monkeypatch.setenv("MUJOCO_GL", "osmesa")  # the user's choice is respected
     with pytest.raises(VideoError, match=r"^MUJOCO_GL is 'osmesa', which does not work here \(no OSMesa\): without it"):
         find_gl()
     monkeypatch.setenv("MUJOCO_GL", "egl")
@@ -569,7 +571,7 @@ def cut(film: Film, index: int, sizes: Sequence[tuple[int, int]]) -> list[np.nda
 
 
 def test_camera_view_of_a_maze(shots: dict[str, tuple[Film, Job]]) -> None:
-    """From above, x to the right and y up; the agent stands at its start and, in the picture beside, on the goal."""
+    """From above, x to the right and y up; the agent is at its start and, in the picture next to it, on the goal."""
     film, job = shots["pointmaze-large-navigate"]
     assert len(film.frames) == 2
     size = (440, 320)  # 11 by 8 cells: half of the outer walls is left out
@@ -607,7 +609,7 @@ def test_camera_views_of_walkers_and_arms(
     width = sum(width for width, _ in sizes) + 3 * GAP
     assert unpacked(film.frames[0]).size[0] == width + width % 2
     for picture in cut(film, 0, sizes):
-        assert picture.std() > 20  # something is there
+        assert picture.std() > 20  # not blank
     first, last = (cut(film, index, sizes) for index in (0, 1))
     assert np.abs(first[0] - last[0]).mean() > 1  # it moved
 
