@@ -107,6 +107,12 @@ def prepare_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any,
     lines[:] = prepared
 
 
+def stay_on_site(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Let links to files of the root, written for GitHub, lead to their pages here."""
+    for file, page in {"README": "index", "CONTRIBUTING": "contributing", "CHANGELOG": "changelog"}.items():
+        source[0] = re.sub(rf"\]\(((?:\.\./)*)\.\./{file}\.md", rf"](\1{page}.md", source[0])
+
+
 def link_names(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     """Link code such as `gtrl.train` to the API reference wherever it stands in a text."""
     objects = app.env.domains.python_domain.objects
@@ -125,4 +131,5 @@ def link_names(app: Sphinx, doctree: nodes.document, docname: str) -> None:
 def setup(app: Sphinx) -> None:
     app.add_html_math_renderer("svg", (visit_math, None), (visit_math_block, None))
     app.connect("autodoc-process-docstring", prepare_docstring, priority=400)  # before napoleon
+    app.connect("source-read", stay_on_site)
     app.connect("doctree-resolved", link_names)

@@ -16,6 +16,7 @@ import argparse
 import contextlib
 import functools
 import io
+import itertools
 import json
 import os
 import re
@@ -24,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
+import types
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -84,7 +86,7 @@ def slugs_of(page: Path) -> set[str]:
     """The anchors of a page's headings, as GitHub names them."""
     slugs: list[str] = []
     tokens = tokens_of(page)
-    for before, token in zip(tokens, tokens[1:], strict=False):
+    for before, token in itertools.pairwise(tokens):
         if before.type == "heading_open":
             text = "".join(child.content for child in token.children or () if child.type in ("text", "code_inline"))
             slug = re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
@@ -134,7 +136,8 @@ def blocks_of(page: Path) -> list[Block]:
 def run_blocks(page: Path) -> Iterator[Problem]:
     """Run the blocks of a page in this process and this folder, and parse its commands."""
     limit_budget()
-    namespace: dict[str, Any] = vars(sys.modules["__main__"])
+    module = types.ModuleType("page")  # classes need a module that can be found
+    sys.modules["page"], namespace = module, vars(module)
     for block in blocks_of(page):
         try:
             # Line numbers of the page, for tracebacks.
@@ -151,7 +154,7 @@ def run_blocks(page: Path) -> Iterator[Problem]:
         except BaseException as error:
             lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(page)]
             yield Problem(page, (lines or [block.line])[-1] or block.line, f"raises {type(error).__name__}: {error}")
-            return  # what follows needs it
+            break  # what follows needs it
         if block.output is not None and not matches(printed.getvalue(), block.output):
             yield Problem(page, block.line, f"prints {printed.getvalue()!r}, not {block.output!r}")
     yield from command_problems(page, namespace)
@@ -170,7 +173,9 @@ def limit_budget() -> None:
     def limited(function: Any, limits: dict[str, int]) -> Any:
         @functools.wraps(function)
         def call(*args: Any, **named: Any) -> Any:
-            return function(*args, **named | {name: min(named.get(name) or most, most) for name, most in limits.items()})
+            return function(
+                *args, **named | {name: min(named.get(name) or most, most) for name, most in limits.items()}
+            )
 
         return call
 
@@ -181,17 +186,28 @@ def limit_budget() -> None:
 # --- commands ---
 
 
-def commands_of(page: Path) -> Iterator[tuple[int, str]]:
-    """The commands of a page: lines of shell blocks and code spans in the text."""
+def commands_of(page: Path) -> Iterator[tuple[int, str, list[str]]]:
+    """The commands of a page, with the forms that may be tried: lines of shell blocks, and code spans in the text."""
     for token in tokens_of(page):
         if token.type == "fence" and token.info in SHELL:
-            text = token.content.replace("\\\n", "  \n").replace("  \n", " \\\n")
-            joined = re.sub(r" ?\\\n\s*", " ", text)
-            for offset, line in enumerate(joined.splitlines()):
-                yield line_of(token) + 1 + offset, line.removeprefix("$ ")
+            for offset, line in enumerate(joined_lines(token.content)):
+                command = line.removeprefix("$ ")
+                yield line_of(token) + 1 + offset, command, [command]
         for child in token.children or ():
-            if child.type == "code_inline":
-                yield line_of(token), child.content
+            if child.type == "code_inline":  # may be a command's name, or end in a flag without its value
+                named = re.fullmatch(r"gtrl(?: [a-z]+)+", child.content)
+                forms = [f"{child.content} --help"] if named else [child.content, f"{child.content} 1"]
+                yield line_of(token), child.content, forms
+
+
+def joined_lines(text: str) -> list[str]:
+    """The lines of a text. A line that continues the one before becomes part of it, and empty."""
+    lines = text.splitlines()
+    for number in reversed(range(1, len(lines))):
+        if lines[number - 1].endswith("\\"):
+            lines[number - 1] = f"{lines[number - 1][:-1].rstrip()} {lines[number].lstrip()}"
+            lines[number] = ""
+    return lines
 
 
 def words_of(command: str) -> list[str]:
@@ -205,10 +221,11 @@ def words_of(command: str) -> list[str]:
 def command_problems(page: Path, namespace: dict[str, Any]) -> Iterator[Problem]:
     """Commands that would not work. `namespace` may define methods that commands name as `module:Class`."""
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M))
-    for line, command in commands_of(page):
+    for line, command, forms in commands_of(page):
         problem = None
         if command.startswith("gtrl "):
-            problem = gtrl_problem(words_of(command)[1:], namespace)
+            problems = [gtrl_problem(words_of(form)[1:], namespace) for form in forms]
+            problem = problems[0] if all(problems) else None
         elif made := re.match(r"make ([a-z]\S*)", command):
             problem = None if made[1] in targets else f"there is no target {made[1]}"
         elif script := re.match(rf"(?:\S*python3? )?((?:{FOLDERS})/[\w./-]*)(?:\s|$)", command):
@@ -251,7 +268,7 @@ def parse_training(words: list[str], namespace: dict[str, Any]) -> None:
     method, flags = (words[0], words[1:]) if words and not words[0].startswith("-") else ("gtrl", words)
     if ":" in method:  # a class of the user's: the page's, where it has it
         method = getattr(namespace.get(method.rpartition(":")[2]), "name", "gtrl")
-    early = train.read_early(flags)
+    early = train.parse_early_flags(flags)
     if early.task and ":" in early.task:
         early.task = None
     train.parse_flags(train.defaults_for(method, early, None), flags)
