@@ -25,7 +25,7 @@ default_role = "literal"  # `name` in a docstring is code
 nitpicky = True
 nitpick_ignore_regex = [
     (r"py:.*", r"(?!gtrl\.).*"),  # links to other packages would need a network
-    (r"py:.*", r"gtrl\.(registry\.Thing|training\.loop\.State|data\.shards\.Rotation)"),  # internal
+    (r"py:.*", r"gtrl\.(registry\.Entry|training\.loop\.State|data\.shards\.Rotation)"),  # internal
 ]
 
 # --- pages ---

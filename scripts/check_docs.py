@@ -2,9 +2,10 @@
 """Check the documentation: README.md, CONTRIBUTING.md, CHANGELOG.md and docs/.
 
 - Links to files and headings lead somewhere; images and files named in code spans exist.
-- Python blocks run: those of a page in order, in one namespace, in a temporary folder, with few steps and episodes.
-  A block below `<!-- not run: reason -->` is only compiled. `<!-- setup: code -->` runs code that readers do not see.
-  A `text` block below a Python block, with at most "Output:" between them, is its output; `...` matches anything.
+- Python blocks run: those of a page in order, in one namespace, in a temporary folder.
+  A `text` block below a Python block, with at most "Output:" between them, must be its output; `...` matches anything.
+  A block without such output runs with fewer steps and episodes. A block below `<!-- not run: reason -->` is only
+  compiled. `<!-- setup: code -->` runs code that readers do not see.
 - Commands parse: `gtrl ...` by the real parser, without being run; `make X` is a target; `python x.py` is a file.
 
 Prints `file:line: problem` for each problem; the exit status is 1 if there are any.
@@ -25,7 +26,6 @@ import subprocess
 import sys
 import tempfile
 import traceback
-import types
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -39,7 +39,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SHELL = {"", "bash", "console", "sh", "shell"}  # languages of blocks that hold commands
 FOLDERS = "benchmarks|docs|examples|results|scripts|src|tests"
 VALUES = {"METHOD": "gtrl", "TASK": "pointmaze-mini-navigate", "N": "1", "K": "1", "S": "1"}  # for placeholders
-BLOCK_SECONDS = 300  # limit for all blocks of a page
+PAGE_SECONDS = 300  # limit for all blocks of a page
 
 # Upper limits for arguments, so that examples written for real use run in seconds.
 BUDGET = {
@@ -135,9 +135,7 @@ def blocks_of(page: Path) -> list[Block]:
 
 def run_blocks(page: Path) -> Iterator[Problem]:
     """Run the blocks of a page in this process and this folder, and parse its commands."""
-    limit_budget()
-    module = types.ModuleType("page")  # classes need a module that can be found
-    sys.modules["page"], namespace = module, vars(module)
+    namespace: dict[str, Any] = vars(sys.modules["__main__"])  # as if it were a script
     for block in blocks_of(page):
         try:
             # Line numbers of the page, for tracebacks.
@@ -149,7 +147,7 @@ def run_blocks(page: Path) -> Iterator[Problem]:
             continue
         printed = io.StringIO()
         try:
-            with contextlib.redirect_stdout(printed):
+            with contextlib.redirect_stdout(printed), contextlib.nullcontext() if block.output else small_budget():
                 exec(code, namespace)
         except BaseException as error:
             lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(page)]
@@ -166,7 +164,8 @@ def matches(printed: str, shown: str) -> bool:
     return re.fullmatch(pattern, printed.strip(), re.S) is not None
 
 
-def limit_budget() -> None:
+@contextlib.contextmanager
+def small_budget() -> Iterator[None]:
     """Let gtrl's functions do less than they are asked to."""
     import gtrl
 
@@ -179,8 +178,14 @@ def limit_budget() -> None:
 
         return call
 
+    whole = {name: getattr(gtrl, name) for name in BUDGET}
     for name, limits in BUDGET.items():
-        setattr(gtrl, name, limited(getattr(gtrl, name), limits))
+        setattr(gtrl, name, limited(whole[name], limits))
+    try:
+        yield
+    finally:
+        for name, function in whole.items():
+            setattr(gtrl, name, function)
 
 
 # --- commands ---
@@ -287,19 +292,30 @@ def check(pages: Sequence[Path], links_only: bool = False) -> list[Problem]:
 
 
 def check_in_process(page: Path) -> list[Problem]:
-    # Compiled programs run for a few steps here: compiling fast matters more than fast programs.
-    quick = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "JAX_ENABLE_COMPILATION_CACHE": "false", "MPLBACKEND": "agg"}
+    """Run the blocks of a page in a temporary folder, and parse its commands."""
+    # Programs run for a few steps only, so compiling them fast matters more than making them fast.
+    quick = {
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+        "JAX_ENABLE_COMPILATION_CACHE": "false",
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false",
+        "MPLBACKEND": "agg",
+    }
+    program = "import sys; sys.path.append(sys.argv[1]); import check_docs; check_docs.print_problems(sys.argv[2])"
+    command = [sys.executable, "-c", program, str(ROOT / "scripts"), str(page)]
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, __file__, "--page", str(page)]
+        how: dict[str, Any] = {"cwd": folder, "env": os.environ | quick, "capture_output": True, "text": True}
         try:
-            done = subprocess.run(
-                command, cwd=folder, env=os.environ | quick, capture_output=True, text=True, timeout=BLOCK_SECONDS
-            )
+            done = subprocess.run(command, timeout=PAGE_SECONDS, check=False, **how)
         except subprocess.TimeoutExpired:
-            return [Problem(page, 0, f"its blocks take longer than {BLOCK_SECONDS} s")]
+            return [Problem(page, 0, f"its blocks take longer than {PAGE_SECONDS} s")]
     if done.returncode:
         return [Problem(page, 0, f"the check failed: {done.stderr[-2000:]}")]
     return [Problem(page, line, message) for line, message in json.loads(done.stdout.splitlines()[-1])]
+
+
+def print_problems(page: str) -> None:
+    """Print the problems of a page as one line of JSON, below anything that its blocks print."""
+    print("\n" + json.dumps([(problem.line, problem.message) for problem in run_blocks(Path(page))]))
 
 
 def default_pages() -> list[Path]:
@@ -311,12 +327,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("pages", nargs="*", type=Path)
     parser.add_argument("--links-only", action="store_true", help="check links and images only")
-    parser.add_argument("--page", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.page:
-        found = [(problem.line, problem.message) for problem in run_blocks(args.page)]
-        print("\n" + json.dumps(found))
-        return 0
     pages = [page.resolve() for page in args.pages] or default_pages()
     problems = check(pages, args.links_only)
     for problem in problems:
