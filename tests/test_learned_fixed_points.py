@@ -301,7 +301,7 @@ def test_error_falls_with_the_root_of_the_number_of_trajectories(method: Method)
 
 def stationary() -> np.ndarray:
     """How often the uniform behaviour is in each state of the maze in the long run: a step leaves it as it is."""
-    chain = MAZE.process.under(uniform(MAZE.process))
+    chain = MAZE.process.transition_matrix(uniform(MAZE.process))
     system = np.vstack([chain.T - np.eye(len(chain)), np.ones(len(chain))])
     return np.linalg.lstsq(system, np.eye(len(chain) + 1)[-1], rcond=None)[0]
 

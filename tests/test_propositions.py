@@ -545,7 +545,7 @@ def test_occupancy_is_arrival_times_occupancy_of_the_goal(case: Case):
     chain = under(case)
     mu, v = power_series(chain, case.gamma), hitting_values(chain, case.gamma)
     splits(mu, v)
-    close(case.process.under(case.beta), chain, atol=ROUNDING)
+    close(case.process.transition_matrix(case.beta), chain, atol=ROUNDING)
     close(values.occupancy(*case), mu, atol=1e-11)
     close(values.behaviour_values(*case), v, atol=1e-11)
     for found, expected in zip(values.arrival_values(*case), (v, action_values(case)), strict=True):

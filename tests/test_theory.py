@@ -15,7 +15,15 @@ from gtrl.errors import GtrlError, ProcessError
 from gtrl.tasks import TRAJECTORY_GOALS, VALUE_GOALS, Goals
 from gtrl.theory.anchored import Anchored, expectiles, monte_carlo_values, transitive_fit
 from gtrl.theory.draws import Draws, dataset_draws, model_draws
-from gtrl.theory.examples import ARROWS, TELEPORTER, magnified, teleport_maze, teleporter, teleporter_log, walker
+from gtrl.theory.examples import (
+    ARROWS,
+    TELEPORTER,
+    arrow_behaviour,
+    magnified,
+    teleport_maze,
+    teleporter,
+    teleporter_log,
+)
 from gtrl.theory.maze import CAPTURE, maze, point_maze_grid, point_maze_values
 from gtrl.theory.process import Log, Process, random_process, sample_log, uniform
 from gtrl.theory.transitive import iterates, max_product
@@ -69,12 +77,12 @@ RNG = np.random.default_rng(0)
         (lambda: Process.from_dense(np.zeros((2, 1, 2))), "must sum to 1"),
         (lambda: Process.from_sparse([np.eye(2), np.eye(3)]), "square matrices of one shape"),
         (lambda: Process.from_sparse([np.ones((2, 3)) / 3]), "square matrices"),
-        (lambda: teleporter().under(np.ones((13, 2)) / 2), r"\(states, actions\) = \(13, 1\), not \(13, 2\)"),
-        (lambda: teleporter().under(0.5 * np.ones((13, 1))), "behaviour's actions must not be negative"),
+        (lambda: teleporter().transition_matrix(np.ones((13, 2)) / 2), r"actions\) = \(13, 1\), not \(13, 2\)"),
+        (lambda: teleporter().transition_matrix(0.5 * np.ones((13, 1))), "behaviour's actions must not be negative"),
         (lambda: Log.of([([0, 1], [0])]), "has 2 states and 1 actions"),
         (lambda: Log.of([([], [])]), "has 0 states"),
         (lambda: Log.of([]), "at least one trajectory"),
-        (lambda: Process(np.array([[[0.5]]]), ONE), "successors must be numbers of states"),
+        (lambda: Process(np.array([[[0.5]]]), ONE), "successors must be integers"),
         (lambda: Process.from_sparse([np.zeros((0, 0))]), "square matrices"),
         (lambda: optimal_values(teleporter(), 0.9, np.array([13])), "goals must be numbers from 0 to 12"),
         (lambda: optimal_values(teleporter(), 0.9, np.array([], int)), "at least one"),
@@ -92,7 +100,7 @@ RNG = np.random.default_rng(0)
         (lambda: maze(["s.s"]), "may name one cell only"),
         (lambda: maze(["sA"]), "needs both teleporters"),
         (lambda: maze(["sT"]), "needs both teleporters"),
-        (lambda: magnified(("s",), 0), "1 time or more, not 0"),
+        (lambda: magnified(("s",), 0), "must be at least 1, not 0"),
     ],
 )  # fmt: skip
 def test_invalid_input_gives_a_one_line_error(make: Callable[[], object], message: str):
@@ -154,7 +162,7 @@ def test_model_draws_are_a_distribution(gamma: float):
 
 def test_too_many_draws_give_a_one_line_error():
     log = Log.of([([0, 1], [0, 0])])
-    with pytest.raises(ProcessError, match="too many to list"):
+    with pytest.raises(ProcessError, match="too many to enumerate"):
         dataset_draws(log, 100_000, 4, 0.9)
 
 
@@ -341,7 +349,7 @@ def test_draws_from_a_log(seed: int, decomposable: Literal["position", "draw"], 
 
 def test_draws_are_summed_in_parts(monkeypatch: pytest.MonkeyPatch):
     """Long logs are tallied in parts; the sums are the same."""
-    monkeypatch.setattr("gtrl.theory.draws.HELD", 5)
+    monkeypatch.setattr("gtrl.theory.draws.MAX_UNMERGED_DRAWS", 5)
     paths = random_paths(np.random.default_rng(0), actions=2)
     assert_same(
         tally_of(dataset_draws(log_of(paths), 4, 2, 0.8)), enumerated(paths, 0.8, VALUE_GOALS, by_position=True)
@@ -419,8 +427,8 @@ def test_weights(normalise: Literal["after", "before", "never"], rho_reads: Lite
 
 
 def test_fits_that_do_not_converge_raise(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("gtrl.theory.anchored.MOST_FITS", 3)
-    with pytest.raises(ProcessError, match="not settled after 3; the last one changed"):
+    monkeypatch.setattr("gtrl.theory.anchored.MAX_FITS", 3)
+    with pytest.raises(ProcessError, match="no convergence after 3 fits; the last one changed"):
         Anchored(0.99).fixed_point(dataset_draws(teleporter_log(), 13, 1, 0.99))
 
 
@@ -558,7 +566,7 @@ def test_magnified_maze():
 
 def test_walker():
     where = teleport_maze()
-    beta = walker(where, ARROWS, 0.6)
+    beta = arrow_behaviour(where, ARROWS, 0.6)
     np.testing.assert_allclose(beta[where.names["s"]], [0.1, 0.1, 0.1, 0.7])  # right
     np.testing.assert_allclose(beta[where.names["A"]], [0.1, 0.7, 0.1, 0.1])  # down
     np.testing.assert_allclose(beta.sum(1), 1)

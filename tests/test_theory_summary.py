@@ -48,7 +48,7 @@ def test_bad_flags_get_a_one_line_error(flags: list[str], message: str, capsys: 
 
 
 def test_flag_and_checks_have_the_same_default():
-    assert inspect.signature(theory_command).parameters["processes"].default == checks.PROCESSES
+    assert inspect.signature(theory_command).parameters["processes"].default == checks.DEFAULT_PROCESSES
 
 
 def test_seed_determines_the_processes():
@@ -84,7 +84,7 @@ WRONG = [
     ("Proposition 1 (ii)", "optimal_values", not_a_number),
     ("Proposition 1 (iii)", "divide_and_conquer_values", a_little_more),
     ("Proposition 1 (iii)", "optimal_values", not_a_number),
-    ("its remark", "forced", np.logical_not),
+    ("Proposition 1, remark", "forced", np.logical_not),
     ("Proposition 2", "dataset_draws", lambda d: replace(d, g=np.roll(d.g, 1))),
     ("Proposition 3", "behaviour_values", lambda v: np.where(v > 0, v + 1e-6, 0)),
     ("Proposition 3", "divide_and_conquer_values", lambda v: v - 1e-6),
@@ -95,8 +95,8 @@ WRONG = [
     ("equation 9, three forms", "occupancy", lambda mu: mu + 1e-6 * np.eye(len(mu))),
     ("equation 9, three forms", "arrival_values", lambda vq: (vq[0], vq[1] * (1 + 1e-6))),
     ("equation 9, three forms", "arrival_values", not_a_number),
-    ("equation 9, certainty", "hindsight_ratio", lambda h: 1.001 * h),
-    ("equation 9, certainty", "hindsight_ratio", not_a_number),
+    ("equation 9, deterministic", "hindsight_ratio", lambda h: 1.001 * h),
+    ("equation 9, deterministic", "hindsight_ratio", not_a_number),
     (
         "equation 9, purpose",
         "model_draws",
@@ -107,8 +107,8 @@ WRONG = [
         "model_draws",
         lambda d: replace(d, probability=d.probability * (1 + 0.1 * (d.a_next == 0))),
     ),
-    ("unreachable pairs", "divide_and_conquer_values", a_little_more),
-    ("unreachable pairs", "hindsight_ratio", np.nan_to_num),
+    ("unreachable goals", "divide_and_conquer_values", a_little_more),
+    ("unreachable goals", "hindsight_ratio", np.nan_to_num),
 ]
 
 
@@ -152,14 +152,14 @@ def test_a_check_without_cases_does_not_hold():
 
 def test_every_counterexample_holds():
     found = list(counterexamples.run())
-    assert all(example.shown for example in found)
+    assert all(example.differs for example in found)
     assert len({example.assumption for example in found}) == len(found) == 14
 
 
 def test_counterexamples_by_hand():
     pairs = {
         counterexamples.every_edge: (GAMMA**11, GAMMA**2),
-        counterexamples.sub_goal_is_not_the_state: (GAMMA**2, GAMMA**6),
+        counterexamples.subgoal_is_not_the_state: (GAMMA**2, GAMMA**6),
         counterexamples.actions_are_covered_too: (0.5, GAMMA**6),
         counterexamples.successors_are_in_the_data: (0.0, GAMMA**2),
         counterexamples.every_outcome_reaches_the_goal: (0.0, 0.5),

@@ -1,8 +1,8 @@
-"""The operator that fits a table exactly to equation 10's loss, and its fixed points.
+"""The operator that fits a table exactly to the loss of equation 10, and its fixed points.
 
 One fit replaces every entry by the weighted expectile of the targets that the table itself produces. With other
-switches the same operator is TRL's (`transitive_fit`). kappa, h and rho belong to the draw: an entry drawn along a
-trajectory and at random is fitted with both.
+settings the same operator is that of TRL (`transitive_fit`). kappa, h and rho depend on the draw, not on the entry: an
+entry that is drawn both along a trajectory (m = 1) and at random (m = 0) is fitted to both kinds of targets.
 """
 
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ from gtrl.tasks import HINDSIGHT_CLIP, ONE_STEP_EXPECTILE, SUBGOAL_EXPECTILE
 from gtrl.theory.draws import Draws
 from gtrl.theory.process import Log, check_discount
 
-SETTLED = 1e-11  # by default, a fixed point is reached when a fit changes no entry by more
-MOST_FITS = 20_000
-MOST_STEPS = 100
-TINY = 1e-300
-SELECTIONS, ORDERS, READS = ("max", "dc"), ("after", "before", "never"), ("critic", "target")
+CONVERGENCE_TOLERANCE = 1e-11  # default: a fixed point is reached when no entry changes by more than this in a fit
+MAX_FITS = 20_000  # until a fixed point is reached
+MAX_NEWTON_STEPS = 100  # in the computation of an expectile
+MIN_POSITIVE = 1e-300  # lower bound of denominators and of arguments of logarithms
+SELECTIONS, NORMALISATIONS, RHO_SOURCES = ("max", "dc"), ("after", "before", "never"), ("critic", "target")
 
 
 @dataclass(frozen=True)
 class Anchored:
-    """T_A. The fields are GTRL's own; the defaults are the paper's."""
+    """The operator T_A of Proposition 3. The fields are those of the method GTRL, the defaults the paper's."""
 
     gamma: float
     kappa: float = SUBGOAL_EXPECTILE  # expectile where m = 1
@@ -31,21 +31,21 @@ class Anchored:
     selection: str = "max"  # target where m = 1: the larger of both, or always the composition
     hindsight: bool = True  # weight goals drawn in hindsight, by the table's own ratio
     clip: float = HINDSIGHT_CLIP  # c
-    normalise: str = "after"  # mean 1 where m = 1: after clipping (the paper), before
+    normalise: str = "after"  # normalise h to mean 1 where m = 1: after clipping (the paper), before, or never
     lambda_: float = 0.0  # distance weight: exponent of rho
-    rho_reads: str = "critic"
+    rho_reads: str = "critic"  # compute rho from the table's Q(s, a, g), or from the target
 
     def __post_init__(self) -> None:
         check_discount(self.gamma)
         for name in ("kappa", "kappa_one_step"):
             if not 0 < getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)} and must lie between 0 and 1.")
-        for name, known in (("selection", SELECTIONS), ("normalise", ORDERS), ("rho_reads", READS)):
+        for name, known in (("selection", SELECTIONS), ("normalise", NORMALISATIONS), ("rho_reads", RHO_SOURCES)):
             if getattr(self, name) not in known:
                 raise UnknownNameError(name, str(getattr(self, name)), known)
 
     def targets(self, q: np.ndarray, d: Draws) -> tuple[np.ndarray, np.ndarray]:
-        """y_A and y_TD of every draw, from a table (S, A, S). Equations 5, 6 and 8."""
+        """Returns y_A and y_TD of every draw for a table q (S, A, S). Equations 5, 6 and 8."""
         y_td = self._base_case(self.gamma * q[d.s_next, d.a_next, d.g], d.g == d.s, d.g == d.s_next)
         first = self._base_case(q[d.s, d.a, d.w], d.w == d.s, d.w == d.s_next)
         second = self._base_case(q[d.w, d.a_w, d.g], d.g == d.w, d.g_after_w)
@@ -53,20 +53,20 @@ class Anchored:
         return np.where(d.m, np.maximum(y_dc, y_td) if self.selection == "max" else y_dc, y_td), y_td
 
     def weights(self, q: np.ndarray, d: Draws, y_a: np.ndarray, y_td: np.ndarray) -> np.ndarray:
-        """Probability, h (equation 9) and rho of every draw, multiplied."""
+        """Returns the weight of every draw: the product of its probability, h (equation 9) and rho."""
         weight = d.probability
         if self.hindsight and d.m.any():
             low, high = 1 / (1 + self.clip), 1 + self.clip
-            ratio = np.where(d.m, q[d.s, d.a, d.g] / np.maximum(y_td, TINY), 0.0)
+            ratio = np.where(d.m, q[d.s, d.a, d.g] / np.maximum(y_td, MIN_POSITIVE), 0.0)
             if self.normalise == "before":
-                ratio = ratio / max(np.average(ratio, weights=weight * d.m), TINY)
+                ratio = ratio / max(np.average(ratio, weights=weight * d.m), MIN_POSITIVE)
             h = np.clip(ratio, low, high)
             if self.normalise == "after":
                 h = h / np.average(h, weights=weight * d.m)
             weight = weight * np.where(d.m, h, 1.0)
         if self.lambda_:
             reads = y_a if self.rho_reads == "target" else q[d.s, d.a, d.g]
-            weight = weight * (1 + np.log(np.maximum(reads, TINY)) / np.log(self.gamma)) ** -self.lambda_
+            weight = weight * (1 + np.log(np.maximum(reads, MIN_POSITIVE)) / np.log(self.gamma)) ** -self.lambda_
         return weight
 
     def __call__(self, q: np.ndarray, d: Draws) -> np.ndarray:
@@ -77,34 +77,44 @@ class Anchored:
         fitted[d.entry] = expectiles(y_a, self.weights(q, d, y_a, y_td), kappa, d, q[d.entry])
         return fitted
 
-    def fixed_point(self, d: Draws, start: np.ndarray | float = 0.0, settled: float = SETTLED) -> np.ndarray:
-        """The limit of fit after fit, from 0 as in Proposition 3 or from another table."""
+    def fixed_point(
+        self, d: Draws, start: np.ndarray | float = 0.0, tolerance: float = CONVERGENCE_TOLERANCE
+    ) -> np.ndarray:
+        """Returns the limit of repeated fits, from 0 as in Proposition 3 or from another table.
+
+        Raises:
+            ProcessError: If it is not reached within `MAX_FITS` fits.
+        """
         q = np.broadcast_to(np.asarray(start, float), (d.states, d.actions, d.states)).copy()
-        last = np.inf
-        for _ in range(MOST_FITS):
+        change = np.inf
+        for _ in range(MAX_FITS):
             before, q = q, self(q, d)
-            last = np.abs(q - before).max()
-            if last <= settled:
+            change = np.abs(q - before).max()
+            if change <= tolerance:
                 return q
-        raise ProcessError(f"the fits have not settled after {MOST_FITS}; the last one changed {last:.1e}.")
+        raise ProcessError(f"no convergence after {MAX_FITS} fits; the last one changed an entry by {change:.1e}.")
 
     def _base_case(self, q: np.ndarray, same: np.ndarray, following: np.ndarray) -> np.ndarray:
+        """Replaces q by 1 where state and goal are the same, and by gamma where the goal follows the state."""
         return np.where(same, 1.0, np.where(following, self.gamma, q))
 
 
 def transitive_fit(gamma: float, kappa: float = SUBGOAL_EXPECTILE) -> Anchored:
-    """TRL's loss (equation 5): the composition alone, one expectile, no weights. For goals along the trajectory."""
+    """Returns the operator of TRL's loss (equation 5): no one-step target, one expectile, no weights.
+
+    It is defined for goals along the trajectory only.
+    """
     return Anchored(gamma, kappa=kappa, kappa_one_step=kappa, selection="dc", hindsight=False)
 
 
 def expectiles(y: np.ndarray, weight: np.ndarray, kappa: np.ndarray, d: Draws, start: np.ndarray) -> np.ndarray:
-    """For each entry the x with sum of weight |kappa - 1(x > y)| (x - y) = 0, where the slope of the loss vanishes.
+    """Returns the weighted expectile of each entry: the root x of the sum of weight |kappa - 1(x > y)| (x - y).
 
-    That sum is piecewise linear in x and concave for kappa of at least one half, so Newton's steps, from the second on,
-    climb to the exact root and are there after a few. They end when none climbs any more, but for rounding.
+    The sum is piecewise linear in x and, for kappa >= 1/2, concave. So Newton's method increases monotonically from its
+    second step on and reaches the exact root in a few steps. It stops when x changes by rounding only.
     """
     x = start
-    for _ in range(MOST_STEPS):
+    for _ in range(MAX_NEWTON_STEPS):
         pull = weight * np.abs(kappa - (x[d.group] > y))
         before, x = x, np.add.reduceat(pull * y, d.first) / np.add.reduceat(pull, d.first)
         if np.abs(x - before).max() <= 1e-15:
@@ -113,7 +123,7 @@ def expectiles(y: np.ndarray, weight: np.ndarray, kappa: np.ndarray, d: Draws, s
 
 
 def monte_carlo_values(log: Log, states: int, actions: int, gamma: float) -> np.ndarray:
-    """What MC converges to: the mean of gamma^(j - i) over the goals drawn along the trajectory; NaN where none is."""
+    """Returns the fixed point of MC: the mean of gamma^(j - i) over goals drawn along trajectories, NaN without any."""
     check_discount(gamma)
     log.check(states, actions)
     total, count = np.zeros((2, states, actions, states))

@@ -104,20 +104,20 @@ def maze_errors(name: str, gamma: float = 0.8) -> np.ndarray:
     rows = stationary(process, beta)
     operator, mixture = METHODS[name](gamma)
     every = model_draws(process, beta, gamma, mixture, rows=rows)
-    truth, often = operator.fixed_point(every, settled=ENOUGH), np.add.reduceat(every.probability, every.first)
+    truth, often = operator.fixed_point(every, tolerance=ENOUGH), np.add.reduceat(every.probability, every.first)
     errors = np.empty((len(MAZE_SIZES), MAZE_REPEATS))
     for repeat in range(MAZE_REPEATS):
         for index, size in enumerate(MAZE_SIZES):
             rng = np.random.default_rng((repeat, size))
             log = sample_log(process, beta, rng.choice(process.states, size, p=rows), size, rng)
             draws = dataset_draws(log, process.states, process.actions, gamma, mixture)
-            found = operator.fixed_point(draws, settled=ENOUGH)
+            found = operator.fixed_point(draws, tolerance=ENOUGH)
             errors[index, repeat] = np.average(np.abs(found - truth)[every.entry], weights=often)
     return errors
 
 
 def stationary(process: Process, beta: np.ndarray) -> np.ndarray:
     """How often an endless trajectory is in each state."""
-    chain = process.under(beta)
+    chain = process.transition_matrix(beta)
     system = np.vstack([chain.T - np.eye(process.states), np.ones(process.states)])
     return np.linalg.lstsq(system, np.append(np.zeros(process.states), 1))[0].clip(0)

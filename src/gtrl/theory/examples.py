@@ -1,17 +1,18 @@
-"""The processes that the theory is shown on: the paper's Example 1, a teleport maze, and a small one."""
+"""The example processes: the paper's Example 1, a teleport maze, and a small maze."""
 
 import numpy as np
 
 from gtrl.errors import ProcessError
-from gtrl.theory.maze import FOUR_MOVES, TextMaze, maze
+from gtrl.theory.maze import FOUR_MOVES, TextMaze
+from gtrl.theory.maze import maze as maze_from_text
 from gtrl.theory.process import Log, Process
 
-# Example 1: s leads to A or to B, A to g, and B to g along nine more states.
+# The named states of Example 1: s leads to A or to B, A to g, and B to g through nine more states.
 TELEPORTER = {"s": 0, "A": 1, "B": 2, "g": 12}
 
 
 def teleporter() -> Process:
-    """Example 1. There is one action; the goal is not left."""
+    """Returns the process of Example 1. It has one action; the goal is absorbing."""
     p = np.zeros((13, 1, 13))
     p[0, 0, [1, 2]] = 0.5
     p[1, 0, 12] = p[12, 0, 12] = 1
@@ -20,12 +21,12 @@ def teleporter() -> Process:
 
 
 def teleporter_log(lucky: int = 1, unlucky: int = 1) -> Log:
-    """Trajectories from s to g, so many by A and so many by B."""
+    """Returns a log of Example 1 with `lucky` trajectories from s to g through A and `unlucky` ones through B."""
     by_a, by_b = [0, 1, 12], [0, *range(2, 13)]
     return Log.of([(path, [0] * len(path)) for path in [by_a] * lucky + [by_b] * unlucky])
 
 
-# Beside x is a teleporter: to A, right above the goal, or to B, at the far end of a long corridor.
+# The teleporter next to x leads to A, directly above the goal, or to B, at the far end of a long corridor.
 TELEPORT_MAZE = (
     "#############",
     "#...........#",
@@ -37,7 +38,7 @@ TELEPORT_MAZE = (
     "#...........#",
     "#############",
 )
-# Where its walker means to go.
+# The directions that the behaviour policy of the teleport maze prefers.
 ARROWS = (
     "#############",
     "#>>>>>>>>>>v#",
@@ -59,25 +60,27 @@ SMALL_MAZE = (
 
 
 def teleport_maze() -> TextMaze:
-    return maze(TELEPORT_MAZE)
+    """Returns the maze of the theory page's pictures: 47 cells, with a teleporter to A or B."""
+    return maze_from_text(TELEPORT_MAZE)
 
 
 def small_maze() -> TextMaze:
-    return maze(SMALL_MAZE)
+    """Returns a teleport maze of ten cells, small enough to enumerate all draws of the model."""
+    return maze_from_text(SMALL_MAZE)
 
 
-def walker(where: TextMaze, arrows: tuple[str, ...], means_it: float) -> np.ndarray:
-    """The behaviour (S, A) that follows the arrows with probability `means_it`, and else any of the four moves."""
-    beta = np.full((len(where.cells), len(FOUR_MOVES)), (1 - means_it) / len(FOUR_MOVES))
-    for state, (row, column) in enumerate(where.cells):
-        beta[state, "^v<>".index(arrows[row][column])] += means_it
+def arrow_behaviour(maze: TextMaze, arrows: tuple[str, ...], probability: float) -> np.ndarray:
+    """Returns the behaviour policy (S, A) that follows the arrows with this probability, else moves at random."""
+    beta = np.full((len(maze.cells), len(FOUR_MOVES)), (1 - probability) / len(FOUR_MOVES))
+    for state, (row, column) in enumerate(maze.cells):
+        beta[state, "^v<>".index(arrows[row][column])] += probability
     return beta
 
 
 def magnified(rows: tuple[str, ...], factor: int) -> tuple[str, ...]:
-    """A maze with every cell as a square of `factor` x `factor`; letters name the square's upper left cell."""
+    """Returns a maze with every cell replaced by `factor` x `factor` cells; letters name the upper left one."""
     if factor < 1:
-        raise ProcessError(f"a maze can be magnified 1 time or more, not {factor}.")
+        raise ProcessError(f"the factor of a magnified maze must be at least 1, not {factor}.")
     wide = [[symbol for symbol in row for _ in range(factor)] for row in rows for _ in range(factor)]
     for i, row in enumerate(wide):
         for j, symbol in enumerate(row):

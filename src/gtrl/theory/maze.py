@@ -1,6 +1,6 @@
-"""Mazes as finite processes: drawn in text, cell by cell, or OGBench's point maze on a fine grid of positions.
+"""Mazes as finite processes: mazes of cells, given as text, and OGBench's point maze on a fine grid of positions.
 
-Stepping into a teleporter leads to one of its exits, each equally likely; walking into a wall leads nowhere.
+A move into a teleporter leads to one of its exits, all equally likely. A move into a wall has no effect.
 """
 
 from collections.abc import Sequence
@@ -23,21 +23,25 @@ def lattice(
     captured: np.ndarray,
     landing: Sequence[tuple[int, int]],
 ) -> Process:
-    """The process of moving about the points where `here` (rows, columns) is true; states are numbered row by row.
+    """Returns the process of moving on a grid.
 
-    Whoever moves to a `captured` point, a state or not, is at one of the `landing` points instead.
+    Args:
+        here: (rows, columns), true at the points that are states; they are numbered row by row.
+        moves: The row and column offset of each action.
+        captured: (rows, columns), true at the points of teleporters, which may or may not be states.
+        landing: The row and column of each exit, to one of which a move to a captured point leads.
     """
-    number = np.full(np.add(here.shape, 2), -1)  # with a border of nothing
-    number[1:-1, 1:-1][here] = np.arange(here.sum())
+    state_of = np.full(np.add(here.shape, 2), -1)  # -1: not a state; with a border of one point
+    state_of[1:-1, 1:-1][here] = np.arange(here.sum())
     teleports = np.pad(captured, 1)
-    at = np.argwhere(here) + 1
+    points = np.argwhere(here) + 1
     outcomes = max(1, len(landing))
-    exits = number[tuple(np.transpose(landing) + 1)] if len(landing) else np.zeros(1, int)
-    successors = np.empty((len(at), len(moves), outcomes), int)
+    exits = state_of[tuple(np.transpose(landing) + 1)] if len(landing) else np.zeros(1, int)
+    successors = np.empty((len(points), len(moves), outcomes), int)
     for a, move in enumerate(moves):
-        to = tuple((at + move).T)
-        stays = np.where(number[to] >= 0, number[to], np.arange(len(at)))
-        successors[:, a] = np.where(teleports[to][:, None] & (len(landing) > 0), exits, stays[:, None])
+        to = tuple((points + move).T)
+        moved = np.where(state_of[to] >= 0, state_of[to], np.arange(len(points)))
+        successors[:, a] = np.where(teleports[to][:, None] & (len(landing) > 0), exits, moved[:, None])
     return Process(successors, np.full(successors.shape, 1 / outcomes))
 
 
@@ -45,31 +49,31 @@ def lattice(
 
 
 class TextMaze(NamedTuple):
-    """A maze of cells: its process, where its states are, and the cells that have names."""
+    """A maze of cells, and its process, whose states are the free cells."""
 
-    rows: tuple[str, ...]
+    rows: tuple[str, ...]  # the text it was made from
     process: Process
     cells: np.ndarray  # (S, 2) row and column of each state
-    names: dict[str, int]
+    names: dict[str, int]  # the states of the cells marked with letters
 
     def picture(self, of_states: np.ndarray) -> np.ndarray:
-        """Numbers of states laid out as the maze, NaN elsewhere."""
+        """Returns one number per state as an array in the shape of the maze, NaN at walls and teleporters."""
         image = np.full((len(self.rows), len(self.rows[0])), np.nan)
         image[tuple(self.cells.T)] = of_states
         return image
 
 
 def maze(rows: Sequence[str]) -> TextMaze:
-    """A maze from text: `#` is a wall, `.` a cell, `T` a teleporter, capital letters its exits, others name a cell.
+    """Returns a maze from text: `#` is a wall, `.` a cell, `T` a teleporter, other capital letters are its exits.
 
-    The four actions are up, down, left and right. The teleporter itself is no state: nobody stays there.
+    Small letters name a cell. The four actions are up, down, left and right. A teleporter is not a state.
     """
     if len({len(row) for row in rows}) != 1 or not rows[0]:
         raise ProcessError("the rows of a maze must be equally long.")
     symbols = np.array([list(row) for row in rows])
     letters = {symbol for symbol in symbols.flat if symbol not in "#.T"}
     if any((symbols == letter).sum() > 1 for letter in letters):
-        raise ProcessError("each letter of a maze but T may name one cell only.")
+        raise ProcessError("each letter of a maze except T may name one cell only.")
     here = (symbols != "#") & (symbols != "T")
     captured = symbols == "T"
     landing = [(int(i), int(j)) for i, j in np.argwhere(here & np.char.isupper(symbols))]
@@ -82,18 +86,19 @@ def maze(rows: Sequence[str]) -> TextMaze:
 
 # --- the point maze ---
 
-STEP = 0.2  # how far the point agent moves along an axis in one step
-RADIUS = 0.7  # of the agent: its centre stays so far from walls
-CAPTURE = 1.5  # how close to an entrance the agent is teleported, in units of the teleporter's radius (1)
+# Lengths in the simulator's units; the radius of a teleporter is 1.
+STEP = 0.2  # the largest move of the point agent along an axis in one step
+RADIUS = 0.7  # of the agent: the distance that its centre keeps from walls
+CAPTURE = 1.5  # the distance from an entrance within which the agent is teleported
 
 
 def point_maze_grid(maze: Maze) -> Grid:
-    """The positions of the point agent's centre on a grid of spacing `STEP`: a step leads to a neighbour or nowhere."""
+    """Returns the grid, of spacing `STEP`, of positions that the centre of the point agent can take."""
     return maze.lattice(STEP, RADIUS)
 
 
 def point_maze_values(maze: Maze, goal: np.ndarray, gamma: float) -> np.ndarray:
-    """V*(s, g) at every free point of `point_maze_grid` for one goal, NaN elsewhere."""
+    """Returns V*(s, g) for one goal at every free point of `point_maze_grid`, NaN elsewhere."""
     grid = point_maze_grid(maze)
     captured = np.zeros_like(grid.free)
     for xy in maze.entrances:

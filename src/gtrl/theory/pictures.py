@@ -78,7 +78,7 @@ class Scene(NamedTuple):
 def scene() -> Scene:
     where = examples.teleport_maze()
     process, rng = where.process, np.random.default_rng(0)
-    beta = examples.walker(where, examples.ARROWS, MEANS_IT)
+    beta = examples.arrow_behaviour(where, examples.ARROWS, MEANS_IT)
     log = sample_log(process, beta, rng.integers(process.states, size=TRAJECTORIES), STEPS, rng)
     along = dataset_draws(log, process.states, process.actions, GAMMA, TRAJECTORY_GOALS)
     mixed = dataset_draws(log, process.states, process.actions, GAMMA)
@@ -89,8 +89,8 @@ def scene() -> Scene:
         optimal_values(process, GAMMA),
         divide_and_conquer_values(process, GAMMA),
         state_action_values(process, behaviour_values(process, beta, GAMMA), GAMMA),
-        transitive_fit(GAMMA).fixed_point(along, settled=curves.ENOUGH),
-        Anchored(GAMMA).fixed_point(mixed, settled=curves.ENOUGH),
+        transitive_fit(GAMMA).fixed_point(along, tolerance=curves.ENOUGH),
+        Anchored(GAMMA).fixed_point(mixed, tolerance=curves.ENOUGH),
         along.drawn,
         mixed.drawn,
     )

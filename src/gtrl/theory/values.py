@@ -1,4 +1,7 @@
-"""Exact values of a finite process: optimal, of a behaviour, and of the luckiest route. Goals absorb (equation 1)."""
+"""Exact values of a finite process: V*, V^beta of a behaviour policy, and V_DC of divide and conquer.
+
+Goals are absorbing (equation 1).
+"""
 
 import jax
 import jax.numpy as jnp
@@ -8,17 +11,17 @@ from scipy.sparse.csgraph import shortest_path
 
 from gtrl.theory.process import Process, check_behaviour, check_discount, check_within
 
-GOALS_TOGETHER = 256  # so many goals are swept at once: their values stay in the cache
-SMALLEST_CHANGE = 1e-13  # where value iteration stops; what is missing then is below 1e-13 / (1 - gamma)
+GOALS_PER_BLOCK = 256  # goals that are solved together, so that their values stay in the CPU cache
+STOP_TOLERANCE = 1e-13  # value iteration stops at changes below this; the error is then below 1e-13 / (1 - gamma)
 
 
-# --- the best policy ---
+# --- the optimal policy ---
 
 
 def backup(successors: Array, probabilities: Array, v: Array, gamma: float) -> Array:
-    """The largest gamma E[V(s', g)] over actions, (S, G): one step of value iteration but for the goal itself."""
+    """Returns the maximum of gamma E[V(s', g)] over actions, (S, G): one step of value iteration, except at goals."""
     best = jnp.zeros_like(v)
-    for a in range(successors.shape[1]):  # a gather for each outcome, not one of (S, A, K, G)
+    for a in range(successors.shape[1]):  # one gather per outcome, rather than one of (S, A, K, G)
         mean = sum(probabilities[:, a, k, None] * v[successors[:, a, k]] for k in range(successors.shape[2]))
         best = jnp.maximum(best, mean)
     return gamma * best
@@ -26,7 +29,7 @@ def backup(successors: Array, probabilities: Array, v: Array, gamma: float) -> A
 
 @jax.jit
 def _value_iteration(successors: Array, probabilities: Array, blocks: Array, gamma: float) -> tuple[Array, Array]:
-    """Values (blocks, S, goals in a block) and the number of sweeps each block took."""
+    """Returns the values (blocks, S, goals per block) and the number of sweeps of each block."""
 
     def solve(goals: Array) -> tuple[Array, Array]:
         here = jnp.arange(successors.shape[0])[:, None] == goals
@@ -37,19 +40,19 @@ def _value_iteration(successors: Array, probabilities: Array, blocks: Array, gam
             return updated, jnp.abs(updated - v).max(), sweeps + 1
 
         start = here.astype(probabilities.dtype), jnp.array(1.0), jnp.array(0)
-        v, _, sweeps = jax.lax.while_loop(lambda carry: carry[1] > SMALLEST_CHANGE, sweep, start)
+        v, _, sweeps = jax.lax.while_loop(lambda carry: carry[1] > STOP_TOLERANCE, sweep, start)
         return v, sweeps
 
     return jax.lax.map(solve, blocks)
 
 
 def optimal_values(process: Process, gamma: float, goals: np.ndarray | None = None) -> np.ndarray:
-    """V*(s, g) for every state and the given goals (by default every state), (S, G), by value iteration."""
+    """Returns V*(s, g) for every state and the given goals (by default all states), (S, G), by value iteration."""
     return _solve(process, gamma, goals)[0]
 
 
 def backups_needed(process: Process, gamma: float) -> int:
-    """How many one-step backups of every pair, from V = 1 at the goal and 0 elsewhere, it takes to reach V*."""
+    """Returns the number of one-step backups of all pairs from V = 1 at the goal, 0 elsewhere, to V*."""
     return _solve(process, gamma, None)[1] - 1  # the last one changed nothing
 
 
@@ -57,50 +60,50 @@ def _solve(process: Process, gamma: float, goals: np.ndarray | None) -> tuple[np
     check_discount(gamma)
     goals = np.arange(process.states) if goals is None else np.asarray(goals)
     check_within("goals", goals, process.states)
-    together = min(GOALS_TOGETHER, len(goals))
-    blocks = np.resize(goals, (-(-len(goals) // together), together))  # the last block is filled with goals seen before
+    size = min(GOALS_PER_BLOCK, len(goals))
+    blocks = np.resize(goals, (-(-len(goals) // size), size))  # the last block is filled up with repeated goals
     with jax.enable_x64(True):
         v, sweeps = _value_iteration(process.successors, process.probabilities, blocks, gamma)
-        values, most = np.asarray(v), int(sweeps.max())
-    return values.transpose(1, 0, 2).reshape(process.states, -1)[:, : len(goals)], most
+        values, max_sweeps = np.asarray(v), int(sweeps.max())
+    return values.transpose(1, 0, 2).reshape(process.states, -1)[:, : len(goals)], max_sweeps
 
 
 def state_action_values(process: Process, v: np.ndarray, gamma: float) -> np.ndarray:
-    """Q(s, a, g) of V(s, g), every state a goal: 1 at the goal, gamma E[V(s', g)] elsewhere. (S, A, S)."""
+    """Returns Q(s, a, g) from V(s, g), (S, S): 1 at the goal, gamma E[V(s', g)] elsewhere. (S, A, S)."""
     q = gamma * np.einsum("sak,sakg->sag", process.probabilities, v[process.successors])
     q[np.arange(process.states), :, np.arange(process.states)] = 1
     return q
 
 
-# --- the luckiest route ---
+# --- divide and conquer: the luckiest path ---
 
 
 def graph_distances(process: Process) -> np.ndarray:
-    """d_G(s, g): the fewest steps if the randomness always goes the agent's way; infinite where there is no way."""
+    """Returns d_G(s, g): the length of the shortest possible path, infinite where there is none. (S, S)."""
     return shortest_path(process.graph, unweighted=True)
 
 
 def divide_and_conquer_values(process: Process, gamma: float) -> np.ndarray:
-    """V_DC = gamma^d_G, what the transitive update converges to (Proposition 1)."""
+    """Returns V_DC = gamma^d_G, the limit of the transitive update (Proposition 1). (S, S)."""
     check_discount(gamma)
     return gamma ** graph_distances(process)
 
 
 def diameter(distances: np.ndarray) -> int:
-    """The largest finite distance."""
+    """Returns the maximum of the finite distances."""
     return int(distances[np.isfinite(distances)].max())
 
 
 def forced(process: Process) -> np.ndarray:
-    """(S, S): whether some action leads from s to g with certainty."""
+    """Returns whether some action leads from s to g with certainty, (S, S)."""
     return np.any(process.dense > 1 - 1e-9, axis=1)
 
 
 def surely_shortest(process: Process) -> np.ndarray:
-    """(S, S): whether some policy reaches g from s in exactly d_G(s, g) steps, whatever happens.
+    """Returns whether some policy reaches g from s in exactly d_G(s, g) steps with certainty, (S, S).
 
-    It must take, at every step, an action all of whose outcomes are one step closer and have such a policy too. Where
-    there is no way at all, every policy arrives after exactly infinity steps.
+    Such a policy takes, at every step, an action all of whose outcomes are one step closer and have such a policy too.
+    True also where g cannot be reached.
     """
     d = graph_distances(process)
     sure = (d == 0) | np.isinf(d)
@@ -111,31 +114,34 @@ def surely_shortest(process: Process) -> np.ndarray:
     return sure
 
 
-# --- the behaviour ---
+# --- the behaviour policy ---
 
 
 def occupancy(process: Process, beta: np.ndarray, gamma: float) -> np.ndarray:
-    """mu(g | s): where the behaviour is when it ends, if each step is the last with probability 1 - gamma. (S, S)."""
+    """Returns the discounted occupancy mu(g | s), (S, S).
+
+    It is the distribution of the last state if the behaviour policy starts in s and stops before each step with
+    probability 1 - gamma.
+    """
     check_discount(gamma)
-    chain = process.under(beta)
+    chain = process.transition_matrix(beta)
     mu = (1 - gamma) * np.linalg.inv(np.eye(process.states) - gamma * chain)
-    return np.where(
-        np.isfinite(shortest_path(chain > 0, unweighted=True)), mu, 0.0
-    )  # no rounding where there is no way
+    reachable = np.isfinite(shortest_path(chain > 0, unweighted=True))
+    return np.where(reachable, mu, 0.0)  # exactly 0, without rounding errors, where there is no path
 
 
 def behaviour_values(process: Process, beta: np.ndarray, gamma: float) -> np.ndarray:
-    """V^beta(s, g) = E[gamma^T] of the behaviour's arrival, (S, S).
+    """Returns V^beta(s, g) = E[gamma^T], where T is the time at which the behaviour policy first reaches g. (S, S).
 
-    One matrix inverse for all goals, by the identity mu(g | s) = V(s, g) mu(g | g): to be at g in the end one first
-    has to arrive there. `theory.checks` compares it with `arrival_values`.
+    Takes one matrix inverse for all goals, by the identity mu(g | s) = V(s, g) mu(g | g): to stop at g, the agent has
+    to reach it first. `theory.checks` compares the result with `arrival_values`.
     """
     mu = occupancy(process, beta, gamma)
     return mu / np.diagonal(mu)
 
 
 def arrival_values(process: Process, beta: np.ndarray, gamma: float) -> tuple[np.ndarray, np.ndarray]:
-    """V^beta (S, S) and Q^beta (S, A, S) from the definition, slowly: for each goal a linear system over pairs (s, a).
+    """Returns V^beta (S, S) and Q^beta (S, A, S) from their definition: slowly, by one linear system per goal.
 
     Q is 1 at the goal and gamma E[Q(s', a')] elsewhere; V is its mean over actions.
     """
@@ -152,9 +158,9 @@ def arrival_values(process: Process, beta: np.ndarray, gamma: float) -> tuple[np
 
 
 def hindsight_ratio(process: Process, beta: np.ndarray, gamma: float) -> np.ndarray:
-    """h(s, a, s', g) of equation 9 by occupancies, for each listed successor s' and every goal: (S, A, K, S).
+    """Returns h(s, a, s', g) of equation 9 from occupancies, for each successor s' and every goal: (S, A, K, S).
 
-    NaN where g cannot be reached from s': such a goal is never drawn after s'.
+    It is NaN where g cannot be reached from s': such a goal is never drawn after s'.
     """
     mu = occupancy(process, beta, gamma)[process.successors]
     average = np.einsum("sak,sakg->sag", process.probabilities, mu)[:, :, None]
