@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""How fast data is collected, as ratios measured side by side in one run.
+"""Measures the speed of data collection relative to a baseline.
 
-    python benchmarks/collection.py maze            # against a plain loop that searches for a sub-goal at each step
+    python benchmarks/collection.py maze            # against a plain loop that searches for a subgoal at each step
     python benchmarks/collection.py manipulation    # against the environment's step alone, on the same actions
 
-Run it on a machine that does nothing else. Each side is measured several times, turn and turn about; the table
-shows every measurement.
+Run it on an otherwise idle machine. Collection and baseline are measured several times, alternately; the table shows
+every measurement.
 """
 
 import argparse
@@ -29,7 +29,7 @@ MANIPULATION = ("cube-single-play", "cube-double-play", "scene-play", "puzzle-3x
 
 
 def plain_episodes(job: tuple[int, int]) -> tuple[int, float]:
-    """(steps, seconds) of a loop as one would write it first: everything anew at each step, one list a column."""
+    """Returns (steps, seconds) of a straightforward loop: recomputes everything at each step, one list per column."""
     seed, episodes = job
     task = ogbench_task(MAZE)
     env = make_environment(task)
@@ -39,7 +39,7 @@ def plain_episodes(job: tuple[int, int]) -> tuple[int, float]:
     np.random.seed(seed)
     env.reset(options={"task_id": 1})
     columns: dict[str, list] = {key: [] for key in ("observations", "actions", "terminals", "qpos", "qvel")}
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     for _ in range(episodes):
         cells_of_episode = {"init_ij": random_cell(choices, cells), "goal_ij": random_cell(choices, vertices)}
         observation, _ = env.reset(options={"task_info": cells_of_episode})
@@ -57,57 +57,57 @@ def plain_episodes(job: tuple[int, int]) -> tuple[int, float]:
             observation = following
             if info["success"]:
                 maze.set_goal(goal_xy=maze.add_noise(maze.ij_to_xy(random_cell(choices, vertices))))
-    return episodes * (task.trajectory_length + 1), time.perf_counter() - began
+    return episodes * (task.trajectory_length + 1), time.perf_counter() - start_time
 
 
 def plain_rate(workers: int, episodes: int) -> float:
-    """Steps per second of plain loops, one on each core; start-up and saving not counted, in their favour."""
+    """Steps per second of plain loops, one per process. Start-up and saving are not counted, which favours them."""
     jobs = [(worker, episodes) for worker in range(workers)]
     return sum(steps / seconds for _, (steps, seconds) in map_unordered(plain_episodes, jobs, workers))
 
 
-def our_rate(workers: int, episodes: int | None) -> float:
-    """Steps per second of `collect`, all counted: starting processes, both files, joining, compressing."""
+def collect_rate(workers: int, episodes: int | None) -> float:
+    """Steps per second of `collect`, including the start of processes, both files, joining and compression."""
     task = ogbench_task(MAZE)
     with tempfile.TemporaryDirectory() as folder:
-        began = time.perf_counter()
+        start_time = time.perf_counter()
         path = collect(task, Path(folder, "data.npz"), episodes=episodes, workers=workers)
-        seconds = time.perf_counter() - began
+        seconds = time.perf_counter() - start_time
         files = (path, path.with_name("data-val.npz"))
         return sum(len(np.load(file)["terminals"]) for file in files) / seconds
 
 
 def maze(workers: int, episodes: int | None, rounds: int) -> None:
-    """Collection of a whole dataset against plain loops on as many cores."""
+    """Compares the collection of a whole dataset with plain loops in as many processes."""
     rows, ratios = [], []
     for number in range(rounds):
         before = plain_rate(workers, 40)
-        ours = our_rate(workers, episodes)
+        collected = collect_rate(workers, episodes)
         after = plain_rate(workers, 40)
-        ratios.append(2 * ours / (before + after))
-        rows.append([number + 1, f"{before:,.0f}", f"{ours:,.0f}", f"{after:,.0f}", f"{ratios[-1]:.2f}"])
+        ratios.append(2 * collected / (before + after))
+        rows.append([number + 1, f"{before:,.0f}", f"{collected:,.0f}", f"{after:,.0f}", f"{ratios[-1]:.2f}"])
     title = f"{MAZE}, steps/s on {workers} processes"
     console.print_table(console.table(title, ["round", "plain before", "collect", "plain after", "ratio"], rows))
 
 
 def actions_of(collector: PlayCollector, seed: np.random.SeedSequence) -> list[np.ndarray]:
-    """What the oracles do in an episode, to the last bit; a dataset rounds it to float32, and grasps may fail then."""
+    """Returns the exact actions of an episode; a dataset rounds them to float32, with which grasps may fail."""
     step, actions = collector.simulator.step, []
 
-    def keep(action: np.ndarray) -> tuple:
+    def recording_step(action: np.ndarray) -> tuple:
         actions.append(action)
         return step(action)
 
-    collector.simulator.step = keep
+    collector.simulator.step = recording_step
     collector.attempt(seed)
     del collector.simulator.step
     return actions
 
 
 def manipulation(length: int, rounds: int) -> None:
-    """Episodes with oracle and recording against `step` alone on the same actions in the same mode.
+    """Compares episodes with oracle and recording with `step` alone on the same actions in the same mode.
 
-    The same states are gone through in both, which matters: a step with contacts takes longer than one without.
+    Both visit the same states, which matters: a step with contacts takes longer than one without.
     """
     rows = []
     for name in MANIPULATION:
@@ -116,16 +116,16 @@ def manipulation(length: int, rounds: int) -> None:
         for number in range(rounds):
             seed = np.random.SeedSequence(number)
             actions = actions_of(collector, seed)
-            began = time.perf_counter()
+            start_time = time.perf_counter()
             episode = collector.attempt(seed)
-            collecting = time.perf_counter() - began
-            began = time.perf_counter()
+            collecting = time.perf_counter() - start_time
+            start_time = time.perf_counter()
             collector.env.reset(seed, {})
             with collector.env.own_random_state():
                 for action in actions:
                     collector.simulator.step(action)
-            stepping = time.perf_counter() - began
-            if episode is None:  # an unhealthy scene breaks off; it was as long on both sides, but is no whole episode
+            stepping = time.perf_counter() - start_time
+            if episode is None:  # an unstable simulation ends early, so this is not a whole episode
                 continue
             np.testing.assert_array_equal(episode["qpos"][-1], collector.simulator._prev_qpos.astype(np.float32))
             ratios.append(collecting / stepping)
@@ -140,8 +140,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("maze", "manipulation"))
     parser.add_argument("--workers", type=int, default=default_workers())
-    parser.add_argument("--episodes", type=int, help="of the maze; by default the whole public size")
-    parser.add_argument("--length", type=int, default=1000, help="of a manipulation episode")
+    parser.add_argument("--episodes", type=int, help="maze: number of episodes; by default that of the public dataset")
+    parser.add_argument("--length", type=int, default=1000, help="manipulation: steps per episode")
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
     if args.what == "maze":

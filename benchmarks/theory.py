@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Exact values of a maze of more than 2,000 states: how long they take, and how much longer plain NumPy would.
+"""Times the exact values of a maze with more than 2,000 states, and compares them with plain NumPy.
 
     python benchmarks/theory.py
 
-The comparison is made in a smaller maze, for NumPy takes minutes in the large one. Compilation counts in "seconds".
+The comparison uses a smaller maze, because NumPy takes minutes in the large one. The column "seconds" includes
+compilation.
 """
 
 import time
@@ -20,21 +21,23 @@ from gtrl.theory.transitive import base_cases, iterates, transitive
 from gtrl.theory.values import behaviour_values, divide_and_conquer_values, optimal_values
 
 GAMMA = 0.99
-LARGE, SMALL = 7, 3  # how often the teleport maze is magnified
+LARGE_FACTOR, SMALL_FACTOR = 7, 3  # by which the teleport maze is magnified, per side
 
 
 def timed(work: Callable[[], Any]) -> tuple[Any, float]:
+    """Returns the result of a function and the seconds it took."""
     start = time.perf_counter()
     result = work()
     return result, time.perf_counter() - start
 
 
 def magnified(factor: int) -> Process:
+    """The process of the teleport maze with every cell replaced by factor x factor cells."""
     return maze(examples.magnified(examples.TELEPORT_MAZE, factor)).process
 
 
 def numpy_optimal_values(process: Process) -> np.ndarray:
-    """Value iteration, an array operation for each action and outcome."""
+    """V* by value iteration, with one array operation per action and outcome."""
     v = np.eye(process.states)
     while True:
         q = np.zeros_like(v)
@@ -48,12 +51,12 @@ def numpy_optimal_values(process: Process) -> np.ndarray:
 
 
 def numpy_transitive(v: np.ndarray, base: np.ndarray) -> np.ndarray:
-    """The update one row at a time."""
+    """The transitive update, one row at a time."""
     return np.where(base > 0, base, np.stack([(row[:, None] * v).max(0) for row in v]))
 
 
 def main() -> None:
-    process = magnified(LARGE)
+    process = magnified(LARGE_FACTOR)
     beta = uniform(process)
     rows = [
         [name, f"{timed(work)[1]:.2f}", f"{timed(work)[1]:.2f}"]
@@ -67,18 +70,18 @@ def main() -> None:
     title = f"{process.states:,} states, {process.actions} actions, float64"
     console.print_table(console.table(title, ["", "seconds", "once compiled"], rows))
 
-    process = magnified(SMALL)
+    process = magnified(SMALL_FACTOR)
     base = base_cases(process, GAMMA)
     rows = []
-    for name, ours, plain in (
+    for name, compiled, plain in (
         ("V*, every goal", lambda: optimal_values(process, GAMMA), lambda: numpy_optimal_values(process)),
         ("one transitive update", lambda: transitive(base, base), lambda: numpy_transitive(base, base)),
     ):
-        result, _ = timed(ours)
-        took = min(timed(ours)[1] for _ in range(3))
-        expected, numpy_took = timed(plain)
+        result, _ = timed(compiled)
+        seconds = min(timed(compiled)[1] for _ in range(3))
+        expected, numpy_seconds = timed(plain)
         np.testing.assert_allclose(result, expected, atol=1e-9)
-        rows.append([name, f"{took:.3f}", f"{numpy_took:.3f}", f"{numpy_took / took:.1f} x"])
+        rows.append([name, f"{seconds:.3f}", f"{numpy_seconds:.3f}", f"{numpy_seconds / seconds:.1f} x"])
     title = f"{process.states:,} states"
     console.print_table(console.table(title, ["", "seconds, once compiled", "NumPy", "ratio"], rows))
 

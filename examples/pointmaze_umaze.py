@@ -1,11 +1,11 @@
-"""GTRL on logged episodes of a Gymnasium-Robotics environment, from logging to the success rate.
+"""Trains GTRL on logged episodes of a Gymnasium-Robotics environment: logging, training and evaluation.
 
     pip install 'gymnasium-robotics>=1.4,<1.5'
     python examples/pointmaze_umaze.py
 
-A ball is pushed about a U-shaped maze by a noisy controller that wanders from cell to cell; GTRL learns from the log to
-reach any place, and is evaluated with the goals that the environment draws at each reset. Takes about half a minute on
-two cores.
+The behaviour policy is a noisy controller that pushes a ball from cell to cell of a U-shaped maze. GTRL learns from the
+log to reach any position, and is evaluated with the goals that the environment draws at each reset. Takes about half a
+minute on two cores.
 """
 
 import argparse
@@ -26,12 +26,12 @@ TASK = gtrl.Task(
 )
 # The free cells from one end of the U to the other, (row, column); consecutive ones are neighbours.
 CORRIDOR = ((1, 1), (1, 2), (1, 3), (2, 3), (3, 3), (3, 2), (3, 1))
-NOISE = 0.5  # standard deviation of the noise on the controller's actions
-STIFFNESS, DAMPING = 6.0, 2.0  # of the controller
+NOISE = 0.5  # standard deviation of the noise added to the controller's actions
+STIFFNESS, DAMPING = 6.0, 2.0  # gains of the controller
 
 
 def log_episode(env: gymnasium.Env, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """One episode of the controller, which takes no notice of the environment's goal: there is always another cell."""
+    """Records one episode of the controller, which ignores the environment's goal and moves to random cells."""
     state, _ = env.reset(seed=int(rng.integers(2**31)))
     centres = np.array([env.unwrapped.maze.cell_rowcol_to_xy(np.array(cell)) for cell in CORRIDOR])  # pyright: ignore[reportAttributeAccessIssue]
     target = int(rng.integers(len(CORRIDOR)))
@@ -54,7 +54,7 @@ def log_episode(env: gymnasium.Env, rng: np.random.Generator) -> dict[str, np.nd
 
 
 def log(path: Path, episodes: int, seed: int = 0) -> Path:
-    """Write a dataset file of several episodes."""
+    """Records several episodes and writes them to a dataset file."""
     rng = np.random.default_rng(seed)
     env = gymnasium.make(str(TASK.environment))
     logged = [log_episode(env, rng) for _ in range(episodes)]
@@ -63,7 +63,7 @@ def log(path: Path, episodes: int, seed: int = 0) -> Path:
 
 
 def main(out: Path, *, episodes: int = 200, steps: int = 6000, seeds: int = 2, evaluated: int = 50) -> float:
-    """Log, train, evaluate; returns the success rate in percent over all seeds."""
+    """Logs, trains and evaluates; returns the mean success rate of the seeds in percent."""
     data = gtrl.load_dataset(log(out / "umaze.npz", episodes), TASK)
     run = gtrl.train(
         "gtrl", data, out=out / "run", seeds=list(range(seeds)), steps=steps, batch_size=256, learning_rate=2e-3,

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Pack what an air-gapped GPU node lacks into one archive: the simulator, OGBench and the small pure-Python parts.
+"""Packs the dependencies that an offline GPU node lacks into one archive: the simulator, OGBench and small packages.
 
     python scripts/bundle.py --python 3.12 --out build/bundle.tar.xz
 
-The node is expected to have NumPy, JAX with CUDA, Equinox, Optax, rich, matplotlib, pandas and
-TensorBoard. There, unpack it and put it and this project on the path:
+The node is expected to have NumPy, JAX with CUDA, Equinox, Optax, rich, matplotlib, pandas and TensorBoard. On the
+node, unpack the archive and put it and this project on the path:
 
     tar -xf bundle.tar.xz && PYTHONPATH=bundle:src python -m gtrl ...
 """
@@ -22,12 +22,12 @@ PACKAGES = (
     "mujoco", "mujoco-core", "gymnasium", "ogbench", "PyOpenGL", "glfw", "cloudpickle", "farama-notifications",
     "dm-env", "dm-control", "loky", "tyro", "docstring-parser", "typeguard", "lxml",
 )  # fmt: skip
-# dm_control is large; OGBench's manipulation environments use these folders only.
+# The folders of dm_control, which is large, that OGBench's manipulation environments use.
 DM_CONTROL = {"mjcf", "mujoco", "rl", "utils", "autowrap", "_render"}
 
 
 def pinned(package: str) -> str:
-    """The package with the version that constraints.txt names."""
+    """Returns the requirement of a package: pinned to the version in constraints.txt, if it is listed there."""
     for line in (ROOT / "constraints.txt").read_text().splitlines():
         name = line.split("==")[0].strip()
         if name.lower().replace("_", "-") == package.lower():
@@ -36,6 +36,7 @@ def pinned(package: str) -> str:
 
 
 def wanted(member: str) -> bool:
+    """Returns whether a file of a wheel belongs in the bundle: no tests, stubs or unused parts of dm_control."""
     parts = member.split("/")
     if parts[0] == "dm_control" and len(parts) > 2:
         return parts[1] in DM_CONTROL and not parts[-1].endswith("_test.py")

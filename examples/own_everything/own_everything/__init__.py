@@ -1,1 +1,1 @@
-"""An environment, a task, a method with its own sampler and optimiser, and a callback, outside of gtrl."""
+"""An environment, a task, a method with its own sampler and optimiser, and a callback, in a separate package."""

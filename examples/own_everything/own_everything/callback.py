@@ -1,4 +1,4 @@
-"""A logger of one's own: the mean loss of all seeds, as CSV."""
+"""A callback that logs the mean loss of all seeds to a CSV file."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import gtrl
 
 @gtrl.register
 class LossCsv(gtrl.Callback):
-    """`loss.csv` in the run directory; a resumed run goes on in the same file."""
+    """Writes `loss.csv` in the run directory; a resumed run continues the same file."""
 
     name = "loss-csv"
 

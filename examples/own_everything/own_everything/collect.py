@@ -1,4 +1,4 @@
-"""Log episodes of the glider with a noisy controller: `python -m own_everything.collect FILE [EPISODES]`."""
+"""Logs episodes of the glider with a noisy controller: `python -m own_everything.collect FILE [EPISODES]`."""
 
 import sys
 
@@ -6,11 +6,12 @@ import numpy as np
 
 from own_everything.environment import Glider
 
-LENGTH, NOISE = 60, 0.5
+LENGTH = 60  # steps per episode
+NOISE = 0.5  # standard deviation of the noise added to the controller's actions
 
 
 def collect(path: str, episodes: int = 200, seed: int = 0) -> None:
-    """A file in OGBench's format: the last row of each episode is marked, its successor is not recorded."""
+    """Writes a file in OGBench's format: `terminals` marks the last row of each episode."""
     env, rng = Glider(), np.random.default_rng(seed)
     observations, actions = [], []
     for episode in range(episodes):

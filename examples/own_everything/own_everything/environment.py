@@ -1,4 +1,4 @@
-"""A glider: a point with velocity on a plane, pushed by two thrusters, with a little wind."""
+"""A Gymnasium environment: a point mass on a plane, moved by two thrusters, with random wind."""
 
 from typing import Any
 
@@ -7,13 +7,13 @@ import numpy as np
 
 SIZE = 4.0  # the plane reaches from -SIZE to SIZE
 THRUST, FRICTION, WIND = 0.15, 0.8, 0.01
-REACHED = 0.5  # as near to the goal the episode succeeds
+GOAL_RADIUS = 0.5  # the episode succeeds within this distance of the goal
 
 
 class Glider(gymnasium.Env):
     """State: position and velocity. Action: the thrust, -1 to 1. Goal: a position.
 
-    The goal comes with `reset(options={"goal": g})`, or is drawn; `info` has "goal" and "success".
+    The goal is given by `reset(options={"goal": g})`, or drawn at random; `info` has "goal" and "success".
     """
 
     def __init__(self) -> None:
@@ -40,4 +40,4 @@ class Glider(gymnasium.Env):
         return np.concatenate([self.position, self.velocity]).astype(np.float32)
 
     def _info(self) -> dict[str, Any]:
-        return {"goal": self.goal, "success": bool(np.linalg.norm(self.position - self.goal) < REACHED)}
+        return {"goal": self.goal, "success": bool(np.linalg.norm(self.position - self.goal) < GOAL_RADIUS)}

@@ -1,4 +1,4 @@
-"""NearMC: Monte Carlo values for goals at most `horizon` steps ahead. Its sampler and optimiser are its own."""
+"""NearMC: Monte Carlo values for goals at most `horizon` steps ahead, with its own sampler and optimiser."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -18,7 +18,7 @@ from gtrl.nn.networks import ActorCritic
 @gtrl.register
 @dataclass(frozen=True)
 class NearMC(Algorithm):
-    """The critic is fitted to gamma to the number of steps to a goal that is near; the policy climbs it (DDPG+BC)."""
+    """Fits the critic to gamma^n for goals n steps ahead, n <= `horizon`; the policy is trained by DDPG+BC."""
 
     name: ClassVar = "near-mc"
     title: ClassVar = "NearMC"
@@ -27,14 +27,14 @@ class NearMC(Algorithm):
     reference: ClassVar = "an example"
 
     alpha: float = checked(0.3, NOT_NEGATIVE)  # behaviour cloning coefficient
-    horizon: int = checked(30, COUNT)  # the farthest goal, in steps
-    warmup: int = checked(100, COUNT)  # steps until the learning rate is reached
+    horizon: int = checked(30, COUNT)  # the largest distance of a goal, in steps
+    warmup: int = checked(100, COUNT)  # steps in which the learning rate increases to its value
 
     def init(self, key: Array, spec: gtrl.Spec) -> ActorCritic:
         return ActorCritic.init(key, spec, self.hidden)
 
     def sample(self, key: Array, dataset: gtrl.Dataset, size: int) -> Batch:
-        """Transitions from anywhere, goals uniform over the next `horizon` states of their trajectories."""
+        """Draws transitions uniformly, and goals uniformly from the next `horizon` states of their trajectories."""
         pick, ahead = jax.random.bits(key, (2, size))
         i = dataset.transitions[randint_from_bits(pick, dataset.transitions.shape[0])]
         remaining = jax.numpy.minimum(dataset.ends[i] - i, self.horizon)

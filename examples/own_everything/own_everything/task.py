@@ -1,4 +1,4 @@
-"""The task: how to make the environment, what of a state is the goal, which goals to evaluate."""
+"""The task: the environment, the components of a state that form a goal, and the goals to evaluate."""
 
 import gtrl
 from own_everything.environment import Glider
