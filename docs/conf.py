@@ -44,7 +44,7 @@ autodoc_preserve_defaults = True
 autodoc_default_options = {"members": True}
 napoleon_numpy_docstring = False
 python_use_unqualified_type_names = True
-maximum_signature_line_length = 80
+maximum_signature_line_length = 100
 add_module_names = False
 toc_object_entries_show_parents = "hide"
 

@@ -287,7 +287,9 @@ def check(pages: Sequence[Path], links_only: bool = False) -> list[Problem]:
     problems = [problem for page in pages for problem in link_problems(page)]
     if not links_only:
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            problems += [problem for found in pool.map(check_in_process, pages) for problem in found]
+            found = pool.map(check_in_process, [page for page in pages if blocks_of(page)])
+            problems += [problem for page in pages if not blocks_of(page) for problem in command_problems(page, {})]
+            problems += [problem for each in found for problem in each]
     return sorted(problems)
 
 
