@@ -14,6 +14,8 @@ from sphinx.application import Sphinx
 from sphinx.pycode import parser
 from sphinx.util.nodes import make_refnode
 
+from gtrl.algorithms import base
+
 project = "gtrl"
 author = "the gtrl contributors"
 copyright = author  # noqa: A001
@@ -50,6 +52,9 @@ toc_object_entries_show_parents = "hide"
 
 # The comment beside a field is its help text on the command line (tyro reads it). It is its documentation here too.
 parser.comment_re = re.compile(r"^\s*#(?!:? ?(?:---|fmt:|noqa|pyright:|type:)):? ?(.*)\r?\n?$")
+
+# `Lambda` names a flag for tyro, which is noise in a signature. Methods are imported after this.
+base.Lambda = float  # pyright: ignore[reportAttributeAccessIssue]
 
 # --- appearance ---
 
@@ -107,6 +112,12 @@ def prepare_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any,
     lines[:] = prepared
 
 
+def skip_shared(app: Sphinx, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
+    """Show only a method's own fields on the page of all methods: the rest is that of `gtrl.Algorithm`."""
+    shared = vars(base.Algorithm).keys() | base.Algorithm.__annotations__
+    return True if app.env.docname == "api/methods" and name in shared else None
+
+
 def stay_on_site(app: Sphinx, docname: str, source: list[str]) -> None:
     """Let links to files of the root, written for GitHub, lead to their pages here."""
     for file, page in {"README": "index", "CONTRIBUTING": "contributing", "CHANGELOG": "changelog"}.items():
@@ -131,5 +142,6 @@ def link_names(app: Sphinx, doctree: nodes.document, docname: str) -> None:
 def setup(app: Sphinx) -> None:
     app.add_html_math_renderer("svg", (visit_math, None), (visit_math_block, None))
     app.connect("autodoc-process-docstring", prepare_docstring, priority=400)  # before napoleon
+    app.connect("autodoc-skip-member", skip_shared)
     app.connect("source-read", stay_on_site)
     app.connect("doctree-resolved", link_names)

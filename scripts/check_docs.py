@@ -46,7 +46,7 @@ BUDGET = {
     "train": {"steps": 20, "batch_size": 32},
     "collect": {"episodes": 2, "workers": 1},
     "get_dataset": {"workers": 1},
-    "evaluate": {"episodes": 1},
+    "evaluate": {"episodes": 1, "workers": 1},
 }
 
 
