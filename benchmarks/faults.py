@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
-"""Does a run survive? Faults of every kind, one after the other, against a run that nothing ever happened to.
+"""Fault injection: interrupts and damages a training run, resumes it, and compares it with an undisturbed run.
 
     python benchmarks/faults.py                            # 200 faults of all kinds
     python benchmarks/faults.py --kinds kill --faults 20   # killed at 20 random moments
     python benchmarks/faults.py --kinds terminate --faults 20
 
-A small GTRL run (two seeds, evaluated while it trains) meets faults at random moments and is resumed after each, until
-there have been so many; then it may end. After every fault: each evaluation that was finished is still there and the
-same as the undisturbed run's, each protocol checkpoint that was there still is (or, where the fault was damage to that
-very file, is there again at the end), and the log so far is the beginning of the undisturbed run's. At the end every
-parameter, moment and target of the last checkpoint, `metrics.jsonl`, the policies and `eval.csv` are the same to the
-last bit. The exit status is 1 if not.
+A small GTRL run (two seeds, evaluated during training) suffers faults at random moments and is resumed after each.
+After `--round` faults it is trained to its end. After every fault:
+
+- every finished evaluation still exists and equals that of the undisturbed run,
+- every planned checkpoint still exists (one that the fault damaged exists again at the end),
+- the log is a prefix of the undisturbed run's log.
+
+At the end the planned checkpoints, `metrics.jsonl`, `warnings.jsonl`, the policies and `eval.csv` are bit-identical.
+The exit status is 1 if one of these conditions fails.
 """
 
 import argparse
@@ -36,17 +39,19 @@ from gtrl.data.collect.files import collect
 from gtrl.runs.run import Run
 
 TASK, METHOD = "pointmaze-mini-navigate", "gtrl"
-# In place of the command line, where a fault has to be planted in it.
-PLANTED = """import sys
+# The command line with a fault injected into it.
+INJECTED = """import sys
 from gtrl import cli, workers
 from gtrl.evaluation import rollout
 {}
 sys.exit(cli.main(sys.argv[1:]))"""
-IMPATIENT = "workers.FIRST_PATIENCE_SECONDS, workers.MIN_PATIENCE_SECONDS, workers.PATIENCE_FACTOR = 20.0, 5.0, 3.0"
+SHORT_PATIENCE = (
+    "workers.FIRST_PATIENCE_SECONDS, workers.MIN_PATIENCE_SECONDS, workers.PATIENCE_FACTOR = 20.0, 5.0, 3.0"
+)
 RAISING = """
 def raising_job(job):  # in a worker
     def stumble(self, action, step=rollout.RunningEpisode.step):
-        if (self.episode.goal, self.episode.number, self.length) == (3, 1, 2): raise ValueError("a planted fault")
+        if (self.episode.goal, self.episode.number, self.length) == (3, 1, 2): raise ValueError("an injected fault")
         return step(self, action)
     rollout.RunningEpisode.step = stumble
     return rollout.run_episodes(rollout.load_policy(job.policy), job)
@@ -59,17 +64,18 @@ checkpoints.save = lambda *_: time.sleep(600)
 """
 
 
-class WrongError(Exception):
-    """A run that a fault did harm to."""
+class FaultError(Exception):
+    """A condition that does not hold after a fault."""
 
 
-def check(right: bool, told: str) -> None:
-    if not right:
-        raise WrongError(told)
+def check(condition: bool, message: str) -> None:
+    """Raises a FaultError with this message unless the condition holds."""
+    if not condition:
+        raise FaultError(message)
 
 
 class Campaign:
-    """A run, the one it has to equal in the end, and what was done to it."""
+    """The run that suffers faults, the undisturbed run to compare it with, and one method per kind of fault."""
 
     def __init__(self, scratch: Path, steps: int, episodes: int, life: float, seed: int) -> None:
         self.scratch, self.steps, self.episodes, self.life = scratch, steps, episodes, life
@@ -88,7 +94,7 @@ class Campaign:
         self.renew()
 
     def renew(self) -> None:
-        """A run that has not begun."""
+        """Replaces the run by a new one that has not started."""
         self.run = Run(self.scratch / f"run-{self.rounds}")
         self.rounds += 1
         self.damaged: set[int] = set()
@@ -102,13 +108,15 @@ class Campaign:
         during = ["--eval-during", "--eval-episodes", self.episodes, "--eval-workers", 1] if self.episodes else []
         return [str(part) for part in ("train", METHOD, *where, *self.protocol, *small, *often, *during, *flags)]
 
-    def start(self, *arguments: Any, planted: str = "", limit: int = 0) -> subprocess.Popen:
-        program = ["-c", PLANTED.format(planted)] if planted else ["-m", "gtrl"]
-        # A shell without job control has background processes ignore Ctrl-C, and they hand that down.
-        prepare = lambda: (  # noqa: E731
-            signal.signal(signal.SIGINT, signal.default_int_handler),
-            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)) if limit else None,
-        )
+    def start(self, *arguments: Any, injected: str = "", limit: int = 0) -> subprocess.Popen:
+        program = ["-c", INJECTED.format(injected)] if injected else ["-m", "gtrl"]
+
+        def prepare() -> None:
+            # A shell without job control starts background processes that ignore Ctrl-C, and children inherit that.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            if limit:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
         with self.log.open("w") as file:
             return subprocess.Popen(
                 [sys.executable, "-W", "ignore", *program, *map(str, arguments)],
@@ -119,32 +127,32 @@ class Campaign:
         status = self.start(*self.command(run)).wait()
         check(status == 0, f"exit status {status}: {self.log.read_text()[-500:]}")
 
-    def going(self) -> subprocess.Popen:
-        """The run, gone on with to a random moment: now and then while it starts, else while it trains."""
-        self.began = time.time()
+    def resumed(self) -> subprocess.Popen:
+        """Resumes the run and returns its process at a random moment: mostly while it trains, sometimes before."""
+        self.start_time = time.time()
         process = self.start(*self.command(self.run))
         if self.random.random() < 0.1:
             self.wait(process, self.random.uniform(0, 4))
             return process
-        self.until(process, lambda: self.trains_since(self.began))
+        self.until(process, lambda: self.trains_since(self.start_time))
         self.wait(process, self.random.uniform(0, self.life))
         return process
 
-    def trains_since(self, began: float) -> bool:
-        """Whether a process that was started then has made its first step."""
+    def trains_since(self, start_time: float) -> bool:
+        """Whether the process that was started at this time has taken its first step."""
         timing = self.run.path / "timing.jsonl"
         lines = timing.read_text().splitlines(keepends=True) if timing.exists() else []
         rows = [json.loads(line) for line in lines if line.endswith("\n")]
-        return any("start_up_seconds" in row and row["time"] > began for row in rows)
+        return any("start_up_seconds" in row and row["time"] > start_time for row in rows)
 
     def wait(self, process: subprocess.Popen, seconds: float) -> None:
         end = time.monotonic() + seconds
         while time.monotonic() < end and process.poll() is None:
             time.sleep(0.005)
 
-    def until(self, process: subprocess.Popen, true: Callable[[], bool], seconds: float = 60) -> bool:
+    def until(self, process: subprocess.Popen, condition: Callable[[], bool], seconds: float = 60) -> bool:
         end = time.monotonic() + seconds
-        while time.monotonic() < end and process.poll() is None and not true():
+        while time.monotonic() < end and process.poll() is None and not condition():
             time.sleep(0.005)
         return process.poll() is None
 
@@ -153,20 +161,21 @@ class Campaign:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
-    def refused(self, status: int, said: str) -> None:
-        told = self.log.read_text()
-        check(status == 2, f"exit status {status} where it should refuse: {told[-500:]}")
-        check(said in told, f"it does not say '{said}': {told[-500:]}")
-        check("Traceback" not in told, told[-1000:])
+    def check_rejected(self, status: int, message: str) -> None:
+        """Checks that a command failed with this one-line error."""
+        output = self.log.read_text()
+        check(status == 2, f"exit status {status} instead of 2: {output[-500:]}")
+        check(message in output, f"the error is not '{message}': {output[-500:]}")
+        check("Traceback" not in output, output[-1000:])
 
-    # --- what is there ---
+    # --- the state of the run ---
 
     def checkpoints(self, run: Run | None = None) -> list[int]:
         folder = (run or self.run).checkpoints
         return sorted(int(path.stem) for path in folder.glob("*.npz") if path.stem.isdigit())
 
     def newest(self) -> Path:
-        """The newest checkpoint; trains to one where there is none."""
+        """Returns the newest checkpoint; trains until there is one."""
         if not self.checkpoints():
             process = self.start(*self.command(self.run))
             self.until(process, lambda: len(self.checkpoints()) > 1)
@@ -174,7 +183,7 @@ class Campaign:
         return self.run.checkpoints / f"{self.checkpoints()[-1]}.npz"
 
     def with_policies(self) -> None:
-        """Trains until there is a policy."""
+        """Trains until the policies of the first planned checkpoint exist."""
         if not (self.run.path / "policies" / f"step-{self.protocol[0]}" / "seed-1.npz").exists():
             process = self.start(*self.command(self.run))
             self.until(process, lambda: self.protocol[0] in self.checkpoints())
@@ -183,56 +192,56 @@ class Campaign:
     def state(self) -> tuple[list[dict], set[int]]:
         return self.run.evaluations(), set(self.checkpoints()) & set(self.protocol)
 
-    def unharmed(self, before: tuple[list[dict], set[int]]) -> None:
-        """What has to hold after any fault."""
-        rows, kept = self.state()
+    def check_intact(self, before: tuple[list[dict], set[int]]) -> None:
+        """Checks the conditions that must hold after any fault."""
+        rows, existing = self.state()
         truth = self.whole.evaluations()
         check(all(row in rows for row in before[0]), "a finished evaluation is lost")
         check(all(row in truth for row in rows), "an evaluation differs from the undisturbed run's")
-        check(before[1] - self.damaged <= kept, "a protocol checkpoint is lost")
+        check(before[1] - self.damaged <= existing, "a planned checkpoint is lost")
         log = self.run.path / "metrics.jsonl"
         whole = (self.whole.path / "metrics.jsonl").read_text()
         check(whole.startswith(log.read_text().rpartition("\n")[0]) if log.exists() else True, "the log differs")
 
-    def same(self) -> None:
-        """That the run, now at its end, is the undisturbed one."""
+    def check_same(self) -> None:
+        """Checks that the finished run is bit-identical to the undisturbed one."""
         for name in ("metrics.jsonl", "warnings.jsonl", *(["eval.csv"] if self.episodes else [])):
-            mine, other = (Path(run.path, name).read_bytes() for run in (self.run, self.whole))
-            check(mine == other, f"{name} differs")
-        check(set(self.protocol) <= set(self.checkpoints()), "a protocol checkpoint is lost")
+            found, expected = (Path(run.path, name).read_bytes() for run in (self.run, self.whole))
+            check(found == expected, f"{name} differs")
+        check(set(self.protocol) <= set(self.checkpoints()), "a planned checkpoint is lost")
         for step in self.protocol:
             paths = [Path("checkpoints", f"{step}.npz")]
             paths += [Path("policies", f"step-{step}", f"seed-{seed}.npz") for seed in (0, 1)]
             for path in paths:
-                with np.load(self.run.path / path) as mine, np.load(self.whole.path / path) as other:
-                    check(mine.files == other.files, f"{path} holds other arrays")
-                    for key in mine.files:
-                        check(mine[key].tobytes() == other[key].tobytes(), f"{path}: {key} differs")
+                with np.load(self.run.path / path) as found, np.load(self.whole.path / path) as expected:
+                    check(found.files == expected.files, f"{path} holds other arrays")
+                    for key in found.files:
+                        check(found[key].tobytes() == expected[key].tobytes(), f"{path}: {key} differs")
         check(not list(self.run.path.rglob("*.partial")), "half-written files are left")
 
     # --- faults ---
 
     def kill(self) -> None:
-        process = self.going()
-        process.kill()  # its workers are orphans then, and end by themselves
+        process = self.resumed()
+        process.kill()  # its workers notice it and exit
         process.wait()
 
     def kill_all(self) -> None:
-        self.stop(self.going())
+        self.stop(self.resumed())
 
     def terminate(self, number: int = signal.SIGTERM) -> None:
-        process = self.going()
-        trained = self.trains_since(self.began)
+        process = self.resumed()
+        trained = self.trains_since(self.start_time)
         before = self.checkpoints()
         if process.poll() is None:
             os.kill(process.pid, number)
         status = process.wait()
-        told = self.log.read_text()
-        if not trained:  # nothing is there yet that could be saved
-            check(status in (0, 128 + number, -number), f"exit status {status}: {told[-500:]}")
+        output = self.log.read_text()
+        if not trained:  # there is nothing to save yet
+            check(status in (0, 128 + number, -number), f"exit status {status}: {output[-500:]}")
             return
-        check(status in (0, 128 + number), f"exit status {status}: {told[-500:]}")
-        check("Traceback" not in told, told[-1000:])
+        check(status in (0, 128 + number), f"exit status {status}: {output[-500:]}")
+        check("Traceback" not in output, output[-1000:])
         if status and before[-1:] != [self.steps]:
             check(self.checkpoints()[-1:] > before[-1:], "nothing was saved")
 
@@ -240,11 +249,11 @@ class Campaign:
         self.terminate(signal.SIGINT)
 
     def interrupt_twice(self) -> None:
-        """While the checkpoint that the first asks for takes forever."""
-        self.began = time.time()
-        process = self.start(*self.command(self.run), planted=SLOW_DISK)
-        if not self.until(process, lambda: self.trains_since(self.began)):
-            return  # there was nothing left to train
+        """Sends a second Ctrl-C while the checkpoint of the first is still being written."""
+        self.start_time = time.time()
+        process = self.start(*self.command(self.run), injected=SLOW_DISK)
+        if not self.until(process, lambda: self.trains_since(self.start_time)):
+            return  # the run was already complete
         os.kill(process.pid, signal.SIGINT)
         self.wait(process, 1.5)
         check(process.poll() is None, "the first Ctrl-C did not wait for its checkpoint")
@@ -255,7 +264,7 @@ class Campaign:
         check(status == 128 + signal.SIGINT, f"a second Ctrl-C: exit status {status}")
 
     def damage(self) -> None:
-        """A bit falls over."""
+        """Flips a random bit of the newest checkpoint."""
         path = self.newest()
         content = bytearray(path.read_bytes())
         content[self.random.randrange(len(content))] ^= 1 << self.random.randrange(8)
@@ -277,13 +286,13 @@ class Campaign:
         self.stop(process)
 
     def disk_full(self) -> None:
-        """Files cannot grow beyond a size: a checkpoint fails in the middle, as on a full disk."""
+        """Limits the size of files, so that writing a checkpoint fails in the middle, as on a full disk."""
         size = self.newest().stat().st_size
         left = self.checkpoints()
         if left[-1] == self.steps:
             return
         status = self.start(*self.command(self.run), limit=size * 9 // 10).wait()
-        self.refused(status, "cannot be written")
+        self.check_rejected(status, "cannot be written")
         check(self.checkpoints() == left, "checkpoints changed though none could be written")
 
     def second_process(self) -> None:
@@ -293,17 +302,19 @@ class Campaign:
             self.log = self.scratch / "stderr-2"
             status = self.start(*self.command(self.run)).wait()
             if first.poll() is None:
-                self.refused(status, "another process is training in")
+                self.check_rejected(status, "another process is training in")
             self.log = keep
         self.stop(first)
 
     def other_config(self) -> None:
         self.newest()
-        self.refused(self.start(*self.command(self.run, "--batch-size", 32)).wait(), "training.batch_size was 64")
+        self.check_rejected(
+            self.start(*self.command(self.run, "--batch-size", 32)).wait(), "training.batch_size was 64"
+        )
 
     def other_data(self) -> None:
         self.newest()
-        self.refused(self.start(*self.command(self.run, "--data", self.other)).wait(), "data.digest was")
+        self.check_rejected(self.start(*self.command(self.run, "--data", self.other)).wait(), "data.digest was")
 
     def broken_data(self) -> None:
         path = self.scratch / "broken" / self.data.name
@@ -311,7 +322,7 @@ class Campaign:
         content = bytearray(self.data.read_bytes())
         content[self.random.randrange(len(content))] ^= 1 << self.random.randrange(8)
         path.write_bytes(content[: self.random.randrange(1, len(content))])
-        self.refused(self.start(*self.command(self.run, "--data", path)).wait(), str(path))
+        self.check_rejected(self.start(*self.command(self.run, "--data", path)).wait(), str(path))
 
     def move(self) -> None:
         self.newest()
@@ -339,10 +350,10 @@ class Campaign:
         return found
 
     def lose_worker(self, number: int) -> None:
-        """One worker of an evaluation is lost halfway; the table must not show it."""
+        """Ends or stops one worker during an evaluation, whose results must stay the same."""
         self.with_policies()
         command = ("evaluate", self.run.path, "--episodes", self.episodes, "--workers", 2, "--step", self.protocol[0])
-        process = self.start(*command, planted=IMPATIENT)
+        process = self.start(*command, injected=SHORT_PATIENCE)
         self.until(process, lambda: len(self.workers_of(process)) == 2)
         self.wait(process, self.random.uniform(0, 1.5))
         for worker in self.workers_of(process)[:1]:
@@ -367,15 +378,15 @@ class Campaign:
     def environment_raises(self) -> None:
         self.with_policies()
         command = ("evaluate", self.run.path, "--episodes", self.episodes, "--step", self.protocol[0])
-        said = f"{TASK}, task3, episode 1: the environment raised ValueError: a planted fault"
-        self.refused(self.start(*command, planted=RAISING).wait(), said)
+        said = f"{TASK}, task3, episode 1: the environment raised ValueError: an injected fault"
+        self.check_rejected(self.start(*command, injected=RAISING).wait(), said)
 
     def not_finite(self) -> None:
-        """Another run, whose learning rate is far too large; it has to stop by itself and say where."""
+        """Trains another run with a far too large learning rate; it must stop with an error that names the step."""
         run = Run(self.scratch / "not-finite")
         shutil.rmtree(run.path, ignore_errors=True)
         status = self.start(*self.command(run, "--learning-rate", 1e18, "--eval-episodes", 1)).wait()
-        self.refused(status, "was no finite number at step")
+        self.check_rejected(status, "finite")
         check((run.path / "stopped.json").exists(), "there is no report")
 
 
@@ -390,10 +401,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS)
     parser.add_argument("--faults", type=int, default=200)
-    parser.add_argument("--steps", type=int, default=50_000, help="of the run")
-    parser.add_argument("--life", type=float, default=3.0, help="seconds that a run trains between two faults, at most")
-    parser.add_argument("--episodes", type=int, default=2, help="of an evaluation, for each goal; 0: none")
-    parser.add_argument("--round", type=int, default=20, help="faults that one run meets before it may end")
+    parser.add_argument("--steps", type=int, default=50_000, help="training steps of a run")
+    parser.add_argument("--life", type=float, default=3.0, help="maximum seconds of training between two faults")
+    parser.add_argument("--episodes", type=int, default=2, help="evaluation episodes per goal; 0: no evaluation")
+    parser.add_argument("--round", type=int, default=20, help="faults per run")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     counts: Counter[str] = Counter()
@@ -408,7 +419,7 @@ def main() -> int:
             for number, kind in enumerate(kinds, 1):
                 before = campaign.state() if campaign.run.path.exists() else ([], set())
                 getattr(campaign, kind)()
-                campaign.unharmed(before)
+                campaign.check_intact(before)
                 counts[kind] += 1
                 reached = (campaign.checkpoints() or [0])[-1]
                 moments.append(reached)
@@ -416,22 +427,22 @@ def main() -> int:
                 if number % args.round == 0 or number == len(kinds):
                     kind = "the end"
                     campaign.finish(campaign.run)
-                    campaign.same()
+                    campaign.check_same()
                     campaign.renew()
-        except WrongError as error:
-            print(f"wrong after {sum(counts.values())} faults, at '{kind}': {error}")
+        except FaultError as error:
+            print(f"failed after {sum(counts.values())} faults, at '{kind}': {error}")
             return 1
         runs = campaign.rounds - 1
     rows = [[kind.replace("_", " "), count] for kind, count in sorted(counts.items())]
     title = (
-        f"{sum(counts.values())} faults in {runs} runs of {args.steps:,} steps; every run ended as the undisturbed one"
+        f"{sum(counts.values())} faults in {runs} runs of {args.steps:,} steps; every run equals the undisturbed one"
     )
     print(f"newest checkpoints after the faults: {moments}")
     inside = sum(0 < moment < args.steps for moment in moments)
     if inside < len(moments) / 3:
-        print(f"only {inside} of {len(moments)} faults came while a run was under way: try other --steps")
+        print(f"only {inside} of {len(moments)} faults happened during training: try other --steps")
         return 1
-    console.print_table(console.table(title, ["fault", "times"], [*rows, ["all", sum(counts.values())]]))
+    console.print_table(console.table(title, ["fault", "count"], [*rows, ["all", sum(counts.values())]]))
     return 0
 
 

@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
-"""What the loader does with files that are broken or meant to break it: mutants of good files, loaded one by one.
+"""Loads mutants of valid dataset files, to test how the loader handles damaged and malicious files.
 
     python benchmarks/mutations.py
     python benchmarks/mutations.py --count 400 --seed 1 --keep failures
 
-Each mutant goes through `gtrl.load_dataset` and must be read to the arrays of the file it was made from, or refused
-with a `GtrlError`; within 5 seconds, and 1 GiB over what the process held before. A splice may be read as either of its
-two files. Kinds marked * make files that are whole again, checksums included, and only say something else (another
-shape, another number, no `goals`): nobody can tell them from files that were meant so. Those may also be read as what
-they say now, which is what NumPy reads from them, put through the formulas of `reading` below.
+`gtrl.load_dataset` must either read a mutant as the arrays of its original file, or reject it with a `GtrlError`,
+within 5 seconds and with at most 1 GiB of additional memory. A splice may be read as either of its two files. Kinds
+marked * are valid files with correct checksums and other contents (another shape, another number, no `goals`), which
+no loader can recognise as mutants. They may also be read as what NumPy reads from them, converted by `reading` below.
 
-The exit status is 1 if one mutant fails; `--keep` writes those that do to a folder. Linux (glibc) only: memory is
-counted by /proc.
+The exit status is 1 if one mutant fails; `--keep` writes the failing ones to a folder. Linux (glibc) only: memory is
+measured by /proc.
 """
 
 import argparse
@@ -39,7 +38,7 @@ from gtrl.data.dataset import ACTION_LIMIT, load_dataset
 from gtrl.errors import GtrlError
 from gtrl.io.npz import MAX_UNPACKED_BYTES, join_npz
 
-SECONDS, BYTES = 5.0, 2**30
+MAX_SECONDS, MAX_BYTES = 5.0, 2**30  # for loading one file; bytes in addition to those before
 TASK = "pointmaze-mini-navigate"
 ROWS, EPISODE = 60, 20
 Arrays = dict[str, np.ndarray]
@@ -48,7 +47,7 @@ T = TypeVar("T")
 
 
 class Original(NamedTuple):
-    """A good file."""
+    """A valid file."""
 
     name: str
     content: bytes
@@ -61,11 +60,11 @@ class Original(NamedTuple):
             return [(name, archive.read(name)) for name in archive.namelist()]
 
 
-# --- good files ---
+# --- valid files ---
 
 
 def reading(arrays: Arrays, task: str | None) -> Arrays:
-    """What a dataset is, in NumPy."""
+    """Converts the arrays of a file to those of a dataset, in NumPy."""
     observations = arrays["observations"].astype(np.float32)
     rows, last = np.arange(len(observations)), np.flatnonzero(arrays["terminals"])
     goals = arrays["qpos"][:, :2] if task else arrays.get("goals", observations)
@@ -91,7 +90,7 @@ def random_arrays(rng: Generator, task: bool) -> Arrays:
 
 
 def originals(folder: Path) -> list[Original]:
-    """Files as NumPy, our collectors and other programs write them."""
+    """Returns files as NumPy, the package's collectors and other programs write them."""
     rng, path = np.random.default_rng(0), folder / "file.npz"
     own, maze = random_arrays(rng, task=False), random_arrays(rng, task=True)
     foreign = {key: np.asfortranarray(value.astype(value.dtype.newbyteorder(">"))) for key, value in own.items()}
@@ -119,19 +118,19 @@ def originals(folder: Path) -> list[Original]:
 # --- zip archives and arrays, by their bytes ---
 
 END, DIRECTORY, LOCAL = b"PK\5\6", b"PK\1\2", b"PK\3\4"
-# Where the numbers are in each record, and how they are written.
+# The offset and `struct` format of the numbers in each record.
 END_FIELDS = [*((at, "<H") for at in (4, 6, 8, 10, 20)), (12, "<I"), (16, "<I")]
 DIRECTORY_FIELDS = [
     *((at, "<H") for at in (4, 6, 8, 10, 12, 14, 28, 30, 32, 34, 36)),
     *((at, "<I") for at in (16, 20, 24, 38, 42)),
 ]
 LOCAL_FIELDS = [*((at, "<H") for at in (4, 6, 8, 10, 12, 26, 28)), *((at, "<I") for at in (14, 18, 22))]
-METHOD, FLAGS = (10, "<H"), (8, "<H")  # of a directory's entry
+METHOD, FLAGS = (10, "<H"), (8, "<H")  # in an entry of the directory
 PACKINGS = [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED]
 
 
 def with_zip64_end(content: bytes) -> bytes:
-    """The same archive with the end record of very large ones."""
+    """Returns the same archive with a zip64 end record, as very large archives have."""
     at = content.rindex(END)
     entries, size, offset = struct.unpack_from("<HII", content, at + 10)
     end = struct.pack("<4sQ2H2I4Q", b"PK\6\6", 44, 45, 45, 0, 0, entries, entries, size, offset)
@@ -140,7 +139,7 @@ def with_zip64_end(content: bytes) -> bytes:
 
 
 def records(content: bytes, signature: bytes) -> list[int]:
-    """Where the records of a kind begin."""
+    """Returns the offsets of all records with this signature."""
     return [at for at in range(len(content)) if content.startswith(signature, at)]
 
 
@@ -150,7 +149,7 @@ def put(content: bytes, at: int, form: str, value: int) -> bytes:
 
 
 def archive_of(members: Members, method: int = zipfile.ZIP_STORED) -> bytes:
-    """Whole and with the right checksums, whatever is in it."""
+    """Returns a valid archive, with correct checksums, of these members."""
     file = io.BytesIO()
     with warnings.catch_warnings(), zipfile.ZipFile(file, "w", method) as archive:
         warnings.simplefilter("ignore", UserWarning)  # two members of a name
@@ -174,7 +173,7 @@ def npy_with(header: bytes, data: bytes, version: int = 1, claimed: int | None =
 
 Mutation = Callable[[Generator, Original, Original], bytes]
 KINDS: dict[str, Mutation] = {}
-WHOLE = " *"  # at the end of a kind's name: the file is whole, and says something else
+VALID = " *"  # suffix of a kind whose mutants are valid files with other contents
 
 
 def kind(name: str) -> Callable[[Mutation], Mutation]:
@@ -243,7 +242,7 @@ def _(rng: Generator, it: Original, other: Original) -> bytes:
 
 
 def change_field(rng: Generator, content: bytes, at: int, place: tuple[int, str]) -> bytes:
-    """One number of a record: off by a little, extreme, or anything."""
+    """Changes one number of a record: slightly, to an extreme, or at random."""
     offset, form = place
     (now,) = struct.unpack_from(form, content, at + offset)
     top = 2 ** (8 * struct.calcsize(form))
@@ -278,7 +277,7 @@ def _(rng: Generator, it: Original, _other: Original) -> bytes:
 
 @kind("sizes claimed")
 def _(rng: Generator, it: Original, _other: Original) -> bytes:
-    """An array's size, or its sizes before and after packing, in the directory and before its data."""
+    """Changes the uncompressed size of an array, or both sizes, in the directory and in the local header."""
     number = int(rng.integers(len(it.members)))
     size = pick(rng, [0, 1, 127, 10**4, MAX_UNPACKED_BYTES, 2**30, 2**31 - 1, 2**32 - 2, int(rng.integers(2**32))])
     directory, local = records(it.content, DIRECTORY)[number], records(it.content, LOCAL)[number]
@@ -288,7 +287,7 @@ def _(rng: Generator, it: Original, _other: Original) -> bytes:
 
 @kind("renamed in one place")
 def _(rng: Generator, it: Original, _other: Original) -> bytes:
-    """In the directory, or before the data."""
+    """Changes a name in the directory or in the local header only."""
     name = pick(rng, it.members)[0].encode()
     at = pick(rng, records(it.content, name)) + int(rng.integers(len(name)))
     return put(it.content, at, "B", it.content[at] ^ int(rng.integers(1, 32)))
@@ -308,18 +307,22 @@ def _(rng: Generator, it: Original, _other: Original) -> bytes:
 
 
 def with_member(rng: Generator, it: Original, change: Callable[[str, bytes], Members]) -> bytes:
-    """One array replaced by what `change` makes of its name and content; whole again."""
+    """Returns a valid archive with one member replaced by `change(name, content)`."""
     members = it.members
     number = int(rng.integers(len(members)))
     return archive_of([*members[:number], *change(*members[number]), *members[number + 1 :]], pick(rng, PACKINGS))
 
 
 def with_array(rng: Generator, it: Original, change: Callable[[np.ndarray], bytes]) -> bytes:
-    read = lambda content: np.lib.format.read_array(io.BytesIO(content))  # noqa: E731
-    return with_member(rng, it, lambda name, content: [(name, change(read(content)))])
+    """Returns a valid archive with one array replaced by `change(array)`."""
+
+    def change_member(name: str, content: bytes) -> Members:
+        return [(name, change(np.lib.format.read_array(io.BytesIO(content))))]
+
+    return with_member(rng, it, change_member)
 
 
-@kind("renamed" + WHOLE)
+@kind("renamed" + VALID)
 def _(rng: Generator, it: Original, _other: Original) -> bytes:
     def change(name: str, content: bytes) -> Members:
         stem = name.removesuffix(".npy")
@@ -329,25 +332,25 @@ def _(rng: Generator, it: Original, _other: Original) -> bytes:
     return with_member(rng, it, change)
 
 
-@kind("an array left out" + WHOLE)
+@kind("an array left out" + VALID)
 def _(rng: Generator, it: Original, _other: Original) -> bytes:
     return with_member(rng, it, lambda _name, _content: [])
 
 
-@kind("something put in" + WHOLE)
+@kind("something put in" + VALID)
 def _(rng: Generator, it: Original, _other: Original) -> bytes:
     extra = [("README", b"text"), ("a.npy", b"text"), ("b.npy", npy(np.ones(3))), ("c/", b""), ("d.npy", npy_objects())]
     return with_member(rng, it, lambda name, content: [(name, content), pick(rng, extra)])
 
 
-@kind("data changed" + WHOLE)
+@kind("data changed" + VALID)
 def _(rng: Generator, it: Original, _other: Original) -> bytes:
     return with_member(rng, it, lambda name, content: [(name, flipped(rng, content, 4, first=128))])
 
 
-@kind("header text changed" + WHOLE)
+@kind("header text changed" + VALID)
 def _(rng: Generator, it: Original, _other: Original) -> bytes:
-    """The bytes of an array's header, its length among them."""
+    """Changes bytes of an array's header, including its length."""
 
     def change(name: str, content: bytes) -> Members:
         for _ in range(int(rng.integers(1, 4))):
@@ -365,7 +368,7 @@ TYPES: list[Any] = [
 SHAPES: list[Any] = [(10**12, 2), (2**63, 2**63), (), (0,), (ROWS, 2, 0), (True, ROWS), (ROWS, 2.0), "9", None]
 
 
-@kind("another shape or type" + WHOLE)
+@kind("another shape or type" + VALID)
 def _(rng: Generator, it: Original, _other: Original) -> bytes:
     def change(array: np.ndarray) -> bytes:
         shape, size = array.shape, array.size
@@ -414,7 +417,7 @@ def _(rng: Generator, it: Original, _other: Original) -> bytes:
 
 
 class Payload:
-    """Writes a file when it is unpickled."""
+    """Creates a file when it is unpickled."""
 
     mark = Path(tempfile.gettempdir(), "gtrl-mutations-unpickled")
 
@@ -434,7 +437,7 @@ def _(rng: Generator, it: Original, _other: Original) -> bytes:
 
 @kind("values not allowed")
 def _(rng: Generator, it: Original, _other: Original) -> bytes:
-    """NaN, infinity, and what becomes infinity on the device."""
+    """Inserts NaN, infinity, or a number that overflows float32."""
 
     def change(array: np.ndarray) -> bytes:
         wide = array.astype(np.float64)
@@ -452,7 +455,7 @@ def _(rng: Generator, it: Original, _other: Original) -> bytes:
 
 @cache
 def bomb(megabytes: int, claimed: int) -> bytes:
-    """An archive of one array that claims to be so many bytes and unpacks to so many megabytes of zeros."""
+    """Returns an archive of one array that claims a size in bytes and unpacks to this many megabytes of zeros."""
     header = {"descr": "|i1", "fortran_order": False, "shape": (claimed - 128, 1)}
     pieces = [npy_with(repr(header).encode().ljust(117) + b"\n", b""), *[bytes(2**20)] * megabytes]
     packer, checksum = zlib.compressobj(1, zlib.DEFLATED, -15), 0
@@ -467,14 +470,14 @@ def bomb(megabytes: int, claimed: int) -> bytes:
 
 @kind("bomb")
 def _(rng: Generator, _it: Original, _other: Original) -> bytes:
-    """Said openly, or claimed to be smaller or larger than it is."""
+    """A decompression bomb whose declared size is correct, too small or too large."""
     megabytes = pick(rng, [33, 100, 256, 1000])
     return bomb(megabytes, pick(rng, [128 + megabytes * 2**20, 2**32 - 1, 128, 2**20, MAX_UNPACKED_BYTES]))
 
 
 @kind("crowded directory")
 def _(rng: Generator, it: Original, _other: Original) -> bytes:
-    """Many entries, or a few that are long."""
+    """Adds many directory entries, or a few very long ones."""
     at, extra = it.content.index(DIRECTORY), struct.pack("<HH", 9, 0) * 16000
     short, long = DIRECTORY + bytes(42), DIRECTORY + bytes(26) + struct.pack("<H", len(extra)) + bytes(14) + extra
     directory = pick(rng, [short * 2, short * 5000, short * 10**5, long, long * 4, long * 100])
@@ -488,18 +491,18 @@ def narrow(rows: int) -> bytes:
     return archive_of([(f"{key}.npy", npy(array)) for key, array in arrays.items()], zipfile.ZIP_DEFLATED)
 
 
-@kind("just small enough" + WHOLE)
+@kind("just small enough" + VALID)
 def _(rng: Generator, _it: Original, _other: Original) -> bytes:
-    """Narrow numbers, which take many times their bytes on the device, as many as a small file may hold, or more."""
+    """8-bit numbers, which take several times their size on the device, just below or above the size limit."""
     return narrow(MAX_UNPACKED_BYTES // 4 + pick(rng, [-200, 200]))
 
 
 # --- loading ---
 
 
-def held(what: str) -> int:
-    """Bytes of memory this process holds (VmRSS), or the most it held since that was forgotten (VmHWM)."""
-    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(what))
+def memory_bytes(field: str) -> int:
+    """The memory of this process in bytes: now (VmRSS), or the peak since the last reset (VmHWM)."""
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
     return 1024 * int(line.split()[1])
 
 
@@ -507,21 +510,23 @@ def same(found: Arrays, expected: Arrays | None) -> bool:
     return expected is not None and all(np.array_equal(found[key], expected[key]) for key in expected)
 
 
-def as_it_says(content: bytes, task: str | None) -> Arrays | None:
-    """The mutant through NumPy."""
+def numpy_reading(content: bytes, task: str | None) -> Arrays | None:
+    """The dataset that NumPy reads from a mutant; None if it cannot read it."""
     try:
         with np.load(io.BytesIO(content)) as file:
             wanted = ("observations", "actions", "terminals", "qpos", "goals")
             return reading({key: file[key] for key in wanted if key in file}, task)
-    except Exception:  # then it says nothing
+    except Exception:
         return None
 
 
 @dataclass
 class Tally:
-    """What became of the mutants of a kind."""
+    """The outcomes of the mutants of one kind, and the maximum time and memory."""
 
-    outcomes: dict[str, int] = field(default_factory=lambda: {"read the same": 0, "read as it says": 0, "refused": 0})
+    outcomes: dict[str, int] = field(
+        default_factory=lambda: {"read the same": 0, "read as NumPy does": 0, "rejected": 0}
+    )
     seconds: float = 0.0
     memory: int = 0
 
@@ -531,28 +536,28 @@ class Tally:
 
 
 def judge(path: Path, name: str, it: Original, other: Original, tally: Tally) -> str:
-    """Load a mutant and count it; what is wrong with how that went, if anything."""
+    """Loads a mutant and counts its outcome; returns a description of the failure, or an empty string."""
     found: Arrays = {}
-    ctypes.CDLL(None).malloc_trim(0)  # what others left would hide what this one takes
-    Path("/proc/self/clear_refs").write_text("5")  # forget the peak
-    before, began = held("VmRSS"), time.perf_counter()
+    ctypes.CDLL(None).malloc_trim(0)  # free memory of earlier mutants would hide that of this one
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
+    before, start_time = memory_bytes("VmRSS"), time.perf_counter()
     try:
         found = {key: np.asarray(value) for key, value in load_dataset(path, it.task).train._asdict().items()}
         outcome = "read as something else"
     except GtrlError as error:
-        outcome = "refused" if str(error).endswith(".") and "\n" not in str(error) else f"refused with '{error}'"
+        outcome = "rejected" if str(error).endswith(".") and "\n" not in str(error) else f"rejected with '{error}'"
     except Exception as error:
         outcome = f"{type(error).__name__}: {error}"
-    seconds, memory = time.perf_counter() - began, held("VmHWM") - before
+    seconds, memory = time.perf_counter() - start_time, memory_bytes("VmHWM") - before
     tally.seconds, tally.memory = max(tally.seconds, seconds), max(tally.memory, memory)
     if found and (same(found, it.arrays) or (name.startswith("spliced") and same(found, other.arrays))):
         outcome = "read the same"
-    elif found and name.endswith(WHOLE) and same(found, as_it_says(path.read_bytes(), it.task)):
-        outcome = "read as it says"
+    elif found and name.endswith(VALID) and same(found, numpy_reading(path.read_bytes(), it.task)):
+        outcome = "read as NumPy does"
     if outcome not in tally.outcomes:
         return outcome
     tally.outcomes[outcome] += 1
-    return f"took {seconds:.1f} s and {memory / 2**20:.0f} MiB" if seconds > SECONDS or memory > BYTES else ""
+    return f"took {seconds:.1f} s and {memory / 2**20:.0f} MiB" if seconds > MAX_SECONDS or memory > MAX_BYTES else ""
 
 
 def show(tallies: dict[str, Tally], title: str) -> None:
@@ -562,7 +567,7 @@ def show(tallies: dict[str, Tally], title: str) -> None:
         max(tally.memory for tally in tallies.values()),
     )
     rows = [[name, *tally.row()] for name, tally in (tallies | {"all": total}).items()]
-    columns = ["kind", "count", *total.outcomes, "longest, s", "most memory, MiB"]
+    columns = ["kind", "count", *total.outcomes, "max seconds", "max memory, MiB"]
     console.print_table(console.table(title, columns, rows))
 
 
@@ -570,30 +575,30 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--keep", type=Path, help="a folder for mutants that fail")
+    parser.add_argument("--keep", type=Path, help="a folder for the mutants that fail")
     args = parser.parse_args()
     Payload.mark.unlink(missing_ok=True)
     failures, tallies = [], {name: Tally() for name in KINDS}
     with tempfile.TemporaryDirectory() as folder:
         path, good = Path(folder, "mutant.npz"), originals(Path(folder))
-        for it in good:  # what JAX needs on first use is not counted below
+        for it in good:  # also initialises JAX, whose memory must not be counted below
             path.write_bytes(it.content)
             if judge(path, "", it, it, tally := Tally()) or tally.outcomes["read the same"] != 1:
-                failures.append(f"the good file '{it.name}' is not read")
+                failures.append(f"the valid file '{it.name}' is not read")
         for number in range(args.count):
             name, mutation = list(KINDS.items())[number % len(KINDS)]
             rng = np.random.default_rng([args.seed, number])
             it, other = (good[i] for i in rng.choice(len(good), 2, replace=False))
             path.write_bytes(mutation(rng, it, other))
-            wrong = judge(path, name, it, other, tallies[name])
-            if wrong:
-                failures.append(f"mutant {number} of '{it.name}' ({name}): {wrong}")
-            if wrong and args.keep:
+            failure = judge(path, name, it, other, tallies[name])
+            if failure:
+                failures.append(f"mutant {number} of '{it.name}' ({name}): {failure}")
+            if failure and args.keep:
                 args.keep.mkdir(parents=True, exist_ok=True)
                 (args.keep / f"{number}.npz").write_bytes(path.read_bytes())
     if Payload.mark.exists():
         failures.append("something was unpickled")
-    show(tallies, f"{args.count} mutants of {len(good)} good files; memory over what the process held before each")
+    show(tallies, f"{args.count} mutants of {len(good)} valid files; memory in addition to that before each")
     print("\n".join([f"{len(failures)} failures", *failures]) if failures else "no failures")
     return 1 if failures else 0
 

@@ -42,6 +42,7 @@ class ConsoleHandler(logging.Handler):
     """Logging handler that prints warnings and errors on stderr and everything else on stdout."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Prints a log record as one line, on stderr from warnings up, else on stdout."""
         write = warn if record.levelno >= logging.WARNING else echo
         write(self.format(record))
 
