@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 from gtrl.registry import _registries as registries
 from gtrl.runs.run import Run
 
 MINI = "pointmaze-mini-navigate"
+MAX_MEMORY_BYTES = 2 * 2**30  # of a worker; compiled programs are then cleared after each file
 
 # Most programs here run for a few steps only, so XLA's optimisations would take longer than everything else.
 # Set before JAX is imported, and in the environment, so that subprocesses compile quickly too.
@@ -75,9 +77,9 @@ def _forget_plugins():
 
 @pytest.fixture(scope="module", autouse=True)
 def _forget_programs():
-    """Clears compiled programs after each file; all files together would need some gigabytes."""
+    """Clears compiled programs once a worker has grown large; those of all files need some gigabytes."""
     yield
-    if "jax" in sys.modules:
+    if "jax" in sys.modules and psutil.Process().memory_info().rss > MAX_MEMORY_BYTES:
         sys.modules["jax"].clear_caches()
 
 

@@ -282,7 +282,11 @@ LEARNS: dict[str, dict[str, str]] = {
     "coe": {"critic": "critic", "distill": "oracle_critic", "generator": "generator", "actor": "actor"},
 }
 assert set(LEARNS) == {method.name for method, _ in CASES.values()} == set(ALGORITHMS) - {"gtrl", "trl", "bc"}
-every_case = pytest.mark.parametrize("case", CASES, ids=lambda name: name.replace(" ", "_"))
+# Cases whose code other cases run too.
+VARIANTS = ("td, three steps", "coe, goals are states")
+every_case = pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=pytest.mark.soak if case in VARIANTS else ()) for case in CASES]
+)
 
 
 def random_networks(method: Algorithm, spec: Any = ORACLE) -> tuple[Any, Any]:

@@ -67,6 +67,10 @@ RING = [[(s % 6, 0) for s in range(13)], [(0, 0), (1, 1), (4, 0), (5, 0), (0, 0)
 RING_STATES = 6
 PROCESSES = {"stochastic": (FORK, FORK_STATES), "deterministic": (RING, RING_STATES)}
 Process = list[list[tuple[int, int]]]
+# The stochastic process is the harder one; `make soak` adds the deterministic one.
+both_processes = pytest.mark.parametrize(
+    "process", ["stochastic", pytest.param("deterministic", marks=pytest.mark.soak)]
+)
 
 
 def dataset_of(process: Process) -> Dataset:
@@ -234,7 +238,7 @@ def learned_td(method: TD, d: Draws) -> np.ndarray:
     return sigmoid(minimise(method, nets, d.batch).critic.entries).mean(0)
 
 
-@pytest.mark.parametrize("process", ["stochastic", "deterministic"])
+@both_processes
 def test_td_learns_the_behaviour(process):
     """With goals drawn independently of the outcome."""
     d = draws_of(process, RANDOM)
@@ -261,7 +265,9 @@ def test_hindsight_goals_lift_td_above_the_behaviour():
     assert (exact - behaviour)[drawn(d)].min() > -1e-3  # draws are rounded to whole rows
 
 
-@pytest.mark.parametrize(("process", "n"), [("stochastic", 2), ("stochastic", 4), ("deterministic", 3)])
+@pytest.mark.parametrize(
+    ("process", "n"), [pytest.param("stochastic", 2, marks=pytest.mark.soak), ("stochastic", 4), ("deterministic", 3)]
+)
 def test_td_n_learns_the_behaviour(process, n):
     """The same answer over n steps, whether or not the goal or the end of a trajectory cuts them short."""
     d = draws_of(process, RANDOM, lookahead=n)
@@ -272,7 +278,7 @@ def test_td_n_learns_the_behaviour(process, n):
 # --- Monte Carlo ---
 
 
-@pytest.mark.parametrize("process", ["stochastic", "deterministic"])
+@both_processes
 def test_mc_learns_the_mean_of_what_was_reached(process):
     d = draws_of(process, AHEAD)
     nets = ActorCritic(q_table(d.states, START), None, ACTOR)
@@ -290,7 +296,7 @@ def test_mc_learns_the_mean_of_what_was_reached(process):
         assert (found - behaviour)[drawn(d)].min() > -RESIDUAL
 
 
-@pytest.mark.parametrize("process", ["stochastic", "deterministic"])
+@both_processes
 def test_crl_learns_the_log_ratio(process):
     """Of the pairs (state and action of row i, goal of row j) the share in which the goal is row i's own."""
     d = draws_of(process, AHEAD, rows=300)
@@ -363,7 +369,7 @@ def optimal_values(process: Process, states: int) -> np.ndarray:
     return v
 
 
-@pytest.mark.parametrize("process", ["stochastic", "deterministic"])
+@both_processes
 def test_iql_tends_to_the_optimum_as_its_expectile_rises(process):
     """It does not mistake luck for skill: the optimum is that of the best action's mean over outcomes.
 
@@ -390,7 +396,7 @@ def test_iql_tends_to_the_optimum_as_its_expectile_rises(process):
         assert 1 + (1 - GAMMA) * optimum[1, 7] == pytest.approx(max(GAMMA**3, (GAMMA**2 + GAMMA**4) / 2))
 
 
-@pytest.mark.parametrize("process", ["stochastic", "deterministic"])
+@both_processes
 def test_ivl_converges_to_its_expectile(process):
     d = draws_of(process, RANDOM)
     nets = IVLNets(v_table(d.states, NEVER), ACTOR)

@@ -217,7 +217,7 @@ def assert_close(a: Any, b: Any, tolerance: float) -> None:
         np.testing.assert_allclose(x, y, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("name", ["gtrl", "iql", "fbc"])
+@pytest.mark.parametrize("name", ["gtrl", *(pytest.param(name, marks=pytest.mark.soak) for name in ("iql", "fbc"))])
 def test_all_optimisations_train_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = trained(name, ())
     assert_close(trained(name, CPU), plain, 2e-5)

@@ -4,6 +4,7 @@ import errno
 import gc
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -776,13 +777,55 @@ def test_evaluation_ends_with_its_run(uninterrupted: Run, tmp_path: Path, monkey
 
 # --- real processes, killed at random moments ---
 
-
-KILLS = ("--kinds", "kill", "terminate", "--faults", "2", "--steps", "500", "--life", "0.7", "--episodes", "0")
-ALL_FAULTS = ("--faults", "38")  # each kind twice
+LONGER: dict[str, Any] = {**SETTINGS, "steps": 3000, "log_every": 100, "checkpoints": (1000,)}
 
 
-@pytest.mark.parametrize("flags", [KILLS, pytest.param(ALL_FAULTS, marks=pytest.mark.soak)], ids=["kills", "all"])
-def test_faults_at_random_moments(flags: tuple[str, ...]) -> None:
-    done = subprocess.run([sys.executable, "benchmarks/faults.py", *flags], cwd=ROOT, capture_output=True, text=True)
+def start_training(mini_file: Path, out: Path) -> subprocess.Popen:
+    """Starts or resumes a run with the settings `LONGER` in its own process, with a checkpoint every 0.3 s."""
+    sizes = "--seeds 0 5 --steps 3000 --log-every 100 --checkpoints 1000 --batch-size 16 --hidden 8".split()  # noqa: SIM905
+    often = "--checkpoint-minutes 0.005 --resume".split()  # noqa: SIM905
+    command = [sys.executable, "-W", "ignore", "-m", "gtrl", "train", "gtrl", "--task", MINI, "--data", mini_file]
+    with out.with_suffix(".log").open("w") as log:
+        return subprocess.Popen([*command, "--out", out, *sizes, *often], stdout=log, stderr=log)
+
+
+def newest_checkpoint(run: Path) -> int:
+    return max([*checkpoint.steps(run / "checkpoints"), 0])
+
+
+def test_killed_process_resumes_bit_for_bit(data: Data, mini_file: Path, tmp_path: Path) -> None:
+    """Killed, then terminated, each while it trains; the signals of test_cli.py and others are raised in-process."""
+    moments = random.Random(0)
+    path = tmp_path / "killed"
+    for number, status in ((signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 128 + signal.SIGTERM)):
+        before = newest_checkpoint(path)
+        process = start_training(mini_file, path)
+        while newest_checkpoint(path) == before and process.poll() is None:
+            time.sleep(0.01)
+        time.sleep(moments.uniform(0, 0.3))
+        reached = newest_checkpoint(path)
+        assert before < reached < 3000, path.with_suffix(".log").read_text()
+        process.send_signal(number)
+        assert process.wait(timeout=60) == status
+        assert newest_checkpoint(path) >= reached
+    text = path.with_suffix(".log").read_text()
+    assert "Traceback" not in text
+    assert "is saved" in text
+    killed, uninterrupted = (
+        gtrl.train("gtrl", data, out=tmp_path / name, resume=True, checkpoint_minutes=0.005, **LONGER)
+        for name in ("killed", "uninterrupted")
+    )
+    assert (killed.path / "metrics.jsonl").read_bytes() == (uninterrupted.path / "metrics.jsonl").read_bytes()
+    for step in (1000, 3000):
+        for name in (f"checkpoints/{step}.npz", *(f"policies/step-{step}/seed-{seed}.npz" for seed in (0, 5))):
+            assert arrays(killed.path / name) == arrays(uninterrupted.path / name), name
+    assert not [*killed.path.rglob("*.partial"), *killed.path.glob("lock")]
+
+
+@pytest.mark.soak
+def test_faults_at_random_moments() -> None:
+    """Every kind of fault of benchmarks/faults.py, twice."""
+    command = [sys.executable, "benchmarks/faults.py", "--faults", "38"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "every run ended as the undisturbed one" in " ".join(done.stdout.split())
