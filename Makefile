@@ -1,4 +1,4 @@
-# demo: collect, train and evaluate; test: lint and tests; docs: check the documentation and build it in build/docs.
+# CONTRIBUTING.md has a table of the targets.
 # Each target sets up .venv first, and again only when pyproject.toml or constraints.txt changes.
 
 PYTHON ?= python3
@@ -6,13 +6,22 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint format docs linkcheck clean
+.PHONY: demo test soak lint format docs linkcheck clean
 
 demo: $(STAMP)
 	$(BIN)/gtrl demo
 
-test: lint
-	$(BIN)/python -m pytest
+# Pyright needs one core for half a minute, so it runs at the same time as pytest. Its report is printed at the end.
+test: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	@$(BIN)/pyright > $(VENV)/pyright.txt 2>&1 & pyright=$$!; \
+	$(BIN)/python -m pytest; tests=$$?; \
+	wait $$pyright; types=$$?; \
+	cat $(VENV)/pyright.txt; exit $$((tests + types))
+
+soak: $(STAMP)
+	$(BIN)/python -m pytest -m soak
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

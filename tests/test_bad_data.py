@@ -139,7 +139,7 @@ def swallowed(path: Path) -> None:
 DEEP = b"(" * 150 + b")" * 150
 UNREADABLE: dict[str, tuple[Damage, str]] = {
     "not a zip": (lambda path: path.write_text("a,b\n1,2"), "it may be truncated, or it is not a zip archive"),
-    "an array of its own": (lambda path: path.write_bytes(npy({})), "or it is not a zip archive"),
+    "a bare npy array": (lambda path: path.write_bytes(npy({})), "or it is not a zip archive"),
     "truncated": (lambda path: path.write_bytes(path.read_bytes()[:-30]), "it may be truncated"),
     "a folder": (lambda path: (path.unlink(), path.mkdir()), "it is a folder or a device"),
     "a pipe": (lambda path: (path.unlink(), os.mkfifo(path)), "it is a folder or a device"),

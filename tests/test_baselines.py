@@ -98,7 +98,7 @@ def fbc(_m: Any, n: Any, _held: Any, _t: Any, b: Any) -> Reference:
 
 
 def countdown(v_next: float, at_goal: bool) -> float:
-    """Reward -1 and the rest of the way, until the goal."""
+    """Reward -1 per step until the goal."""
     return 0.0 if at_goal else -1 + GAMMA * v_next
 
 
@@ -349,7 +349,7 @@ def test_numbers(case):
 
 @every_case
 def test_gradients(case):
-    """Each network learns what its loss says and nothing else: finite differences, by network and by term."""
+    """Each network gets the gradients of its own terms only: finite differences, by network and by term."""
     nets, target, batch = in_float64(inputs(case))
     learns = {f"{term}_loss": parts.split() for term, parts in LEARNS[CASES[case][0].name].items()}
     for part in {part for parts in learns.values() for part in parts}:
@@ -531,7 +531,7 @@ def test_quasimetric(mixture):
 
 
 def test_crl_diagonal_holds_the_reached_goal():
-    """And rows stand for states, columns for goals."""
+    """Rows are states, columns are goals."""
     nets, _, batch = inputs("crl")
     table = nets.critic.contrast(batch.observation, batch.action, batch.value_goal_oracle)
     for shift in (0, 1, 7):

@@ -179,7 +179,7 @@ def test_soccer_coverage_counts_the_ball(write: Write) -> None:
 
 
 def cube_rows(*runs: tuple[int, tuple[float, float, float]]) -> np.ndarray:
-    """Positions of a cube: so many rows at each place."""
+    """Positions of a cube: the given number of rows at each place."""
     return np.concatenate([np.tile(place, (count, 1)) for count, place in runs])
 
 

@@ -1,6 +1,6 @@
 """The sampler against exact probabilities, worked out by loops, and against the dataset row by row.
 
-Each row of the datasets here carries its own number, so a batch tells which rows it was made of.
+Each row of the datasets here carries its own number, so that the rows of a batch can be identified.
 """
 
 from functools import partial

@@ -54,7 +54,7 @@ RANDOM, MIXED, AHEAD = (0.0, 0.0, 1.0), (0.0, 0.5, 0.5), (0.0, 1.0, 0.0)
 # --- processes: trajectories of (state, action) ---
 
 # Start, then a fork: action 0 is risky and leads to 2 (one step from the goal 7) or to 3 (three steps), each half
-# the time; action 1 is safe, by way of 5 and 6. Past the goal lies 8, so that the goal is left too.
+# the time; action 1 is safe, through 5 and 6. Past the goal lies 8, so that the goal is left too.
 FORK = [
     [(0, 0), (1, 0), (2, 0), (7, 0), (8, 0)],
     [(0, 0), (1, 0), (3, 0), (4, 0), (9, 0), (7, 0), (8, 0)],

@@ -308,7 +308,7 @@ def stationary() -> np.ndarray:
 
 @pytest.mark.parametrize("method", [GTRL_, TRL_], ids=["GTRL", "TRL"])
 def test_error_falls_as_maze_logs_grow(method: Method):
-    """In number and length, towards endless ones. Entries not drawn yet stand at 0, and that is an error too."""
+    """With more and longer trajectories. Entries that were not drawn are 0, which counts as an error."""
     method = replace(method, **IN_MAZE)
     model = model_draws(MAZE.process, uniform(MAZE.process), MAZE_GAMMA, method.value_goals, rows=stationary())
     limit = operator(method).fixed_point(model)

@@ -54,7 +54,7 @@ def on_device(layers: tuple[mlp.Layer, ...], dtype: type = jnp.float32) -> tuple
 def test_gelu():
     x = np.linspace(-6, 6, 101, dtype=np.float32)
     np.testing.assert_allclose(mlp.gelu(x, np), jax.nn.gelu(x, approximate=True), rtol=1e-5, atol=1e-6)
-    # The approximation is the one meant: the exact function differs by up to 5e-4.
+    # This is the approximation: the exact function differs by up to 5e-4.
     assert np.abs(mlp.gelu(x, np) - np.asarray(jax.nn.gelu(x, approximate=False))).max() > 1e-4
 
 
@@ -105,7 +105,7 @@ def test_bfloat16():
 
 
 def test_layer_norm_statistics_are_float32():
-    """The mean 100.25 is no bfloat16 number; rounded, it would be one of the entries or half-way between them."""
+    """The mean 100.25 is not a bfloat16 number; rounded, it would be one of the entries or halfway between them."""
     high = np.arange(64) % 4 == 0
     x = jnp.asarray(100 + high, jnp.bfloat16)[None]
     result = mlp.layer_norm(x, jnp.ones(64, jnp.bfloat16), jnp.zeros(64, jnp.bfloat16), jnp)

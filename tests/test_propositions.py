@@ -1,7 +1,7 @@
 """Propositions 1 to 3 and the identities behind the weight h, on random finite processes, and what would break them.
 
-Everything the code is compared with is worked out here from the paper, by loops and enumeration. A property is a
-function of the operator it is about: one that wrong operators pass as well would show nothing, so each meets some.
+All expected values are computed here from the paper, by loops and enumeration. A property is a function of the
+operator under test, so that each is also checked to fail for some wrong operators.
 """
 
 import itertools
@@ -333,9 +333,9 @@ def test_stochastic_values_need_not_be_divide_and_conquer_values():
 @some
 @given(tiny_cases)
 def test_equation_3_over_actions(case: Case):
-    """As written every action gets the best one's value, even where each has one outcome: w = s, another action.
+    """As written, w = s gives every action the value of the best one, even if each action has one outcome.
 
-    Without w = s an action gets the way over its own best successor, but for s itself, where it is no further on.
+    Without w = s an action gets the value through its own best successor, except at g = s.
     """
     process, gamma = case.process, case.gamma
     v_dc = gamma ** distances(graph(process))

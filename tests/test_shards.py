@@ -208,7 +208,7 @@ def rows_of(value: float) -> Dataset:
 
 
 def in_shards(count: int) -> Data:
-    """Data whose shards are numbers, for a `load_shard` that knows them."""
+    """Data whose shards are numbers, for the patched `load_shard`."""
     return Data(rows_of(0), shards=tuple(Path(str(shard)) for shard in range(count)))
 
 
