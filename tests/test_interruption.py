@@ -102,7 +102,7 @@ def kill_all(process: Process) -> None:
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 6))])
-@pytest.mark.parametrize("interrupt", [ctrl_c, kill, kill_all])
+@pytest.mark.parametrize("interrupt", [ctrl_c, pytest.param(kill, marks=pytest.mark.soak), kill_all])
 def test_collection_interrupted_repeatedly_resumes(
     interrupt: Callable[[Any], None], seed: int, start: Start, folder: Path, uninterrupted: dict[str, bytes]
 ) -> None:

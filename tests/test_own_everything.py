@@ -20,7 +20,7 @@ METHOD, TASK, CALLBACK = (
     "own_everything.method:NearMC", "own_everything.task:GLIDER", "own_everything.callback:LossCsv",
 )  # fmt: skip
 SIZES = "--seeds 0 1 --hidden 64 64 --batch-size 128 --learning-rate 2e-3"
-SETTINGS = f"--steps 400 --log-every 100 --checkpoint-every 200 {SIZES}"
+SETTINGS = f"--steps 80 --log-every 20 --checkpoint-every 40 {SIZES}"
 
 
 @pytest.fixture(scope="module")
@@ -79,9 +79,9 @@ def test_command_line_with_own_package(trained: gtrl.Run, command: Callable[...,
     assert (config["algorithm"]["name"], config["task"]) == ("near-mc", "glider")
     assert config["algorithm"]["gamma"] == 0.97  # the task's
     assert config["plugins"] == ["own_everything.method", "own_everything.task"]
-    assert trained.policy_steps == [200, 400]
+    assert trained.policy_steps == [40, 80]
     lines = (trained.path / "loss.csv").read_text().splitlines()
-    assert [line.split(",")[0] for line in lines] == ["step", "100", "200", "300", "400"]
+    assert [line.split(",")[0] for line in lines] == ["step", "20", "40", "60", "80"]
     shown = command("evaluate", "run", "--episodes", "4")
     assert "glider" in shown
     rows = trained.evaluations()
@@ -91,10 +91,10 @@ def test_command_line_with_own_package(trained: gtrl.Run, command: Callable[...,
 
 def test_resumed_run_equals_an_uninterrupted_run(trained: gtrl.Run, command: Callable[..., str], folder: Path) -> None:
     """By the run directory alone: the method, the task, the data and all flags come from its config."""
-    half = ["--steps", "200", "--out", "parts"]
+    half = ["--steps", "40", "--out", "parts"]
     words = ["train", METHOD, "--task", TASK, "--data", "glider.npz", "--callbacks", CALLBACK, *SETTINGS.split()]
     command(*words, *half)
-    command("train", "--resume", "--out", "parts", "--steps", "400", "--callbacks", CALLBACK)
+    command("train", "--resume", "--out", "parts", "--steps", "80", "--callbacks", CALLBACK)
     parts = gtrl.Run.open(folder / "parts")
     for name in ("metrics.jsonl", "loss.csv"):
         assert (parts.path / name).read_bytes() == (trained.path / name).read_bytes()

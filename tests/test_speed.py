@@ -228,7 +228,7 @@ def test_all_optimisations_train_the_same(name: str, monkeypatch: pytest.MonkeyP
 @pytest.mark.usefixtures("both_ways")
 def test_losses_and_gradients_in_bfloat16() -> None:
     """Against plain float32, on a random batch: within what seven bits allow. docs/performance.md has larger ones."""
-    algorithm, data = make("gtrl", hidden=(64, 64)), bench.synthetic(SPEC, 2000, 100)
+    algorithm, data = make("gtrl", hidden=(64,)), bench.synthetic(SPEC, 2000, 100)
     nets: ActorCritic = algorithm.init(jax.random.key(0), SPEC)
     target = jax.tree.map(lambda leaf: leaf * 1.1, nets.critic)
     norm = lambda tree: float(jnp.sqrt(sum((leaf.astype(jnp.float32) ** 2).sum() for leaf in jax.tree.leaves(tree))))  # noqa: E731
@@ -368,8 +368,7 @@ def trained(algorithm, how, seeds):
     return states, keys, jax.device_get((states, monitor.validate(algorithm, how, states, keys, data)))
 
 assert tuple(devices.mesh(update(2), 4).shape.values()) == (2, 1)
-# Seeds over devices, both, and the batch alone, each against one device. GTRL's weights have a mean over the batch.
-for method, seeds, meshes in (("td", 2, ((None, (2, 1)), (4, (2, 2)))), ("gtrl", 1, ((2, (1, 2)),))):
+for method, seeds, meshes in CASES:  # each mesh against one device
     algorithm = make(method, hidden=(16,))
     expected = trained(algorithm, update(1), seeds)[-1]
     for count, shape in meshes:
@@ -401,11 +400,18 @@ print("spread")
 """
 
 
-def test_several_devices_match_one() -> None:
+SEEDS_OVER_DEVICES = '("td", 2, ((None, (2, 1)), (4, (2, 2)))),'  # seeds alone, and seeds and batch
+BATCH_OVER_DEVICES = '("gtrl", 1, ((2, (1, 2)),)),'  # GTRL's weights have a mean over the batch
+
+
+@pytest.mark.parametrize(
+    "cases", [SEEDS_OVER_DEVICES, pytest.param(BATCH_OVER_DEVICES, marks=pytest.mark.soak)], ids=["seeds", "batch"]
+)
+def test_several_devices_match_one(cases: str) -> None:
     """Seeds, batch, or both over four devices of the host give the same numbers as one device."""
     flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=4"
     done = subprocess.run(
-        [sys.executable, "-c", DEVICES],
+        [sys.executable, "-c", DEVICES.replace("CASES", f"({cases})")],
         env={**os.environ, "XLA_FLAGS": flags},
         capture_output=True,
         text=True,

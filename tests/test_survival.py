@@ -616,7 +616,7 @@ def die_once(job: tuple[str, str, int]) -> int:
     return number * number
 
 
-@pytest.mark.parametrize("how", ["dies", "hangs"])
+@pytest.mark.parametrize("how", [pytest.param("dies", marks=pytest.mark.soak), "hangs"])
 def test_jobs_of_a_lost_worker_are_repeated(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "FIRST_PATIENCE_SECONDS", 30.0)
     monkeypatch.setattr(workers, "MIN_PATIENCE_SECONDS", 2.0)

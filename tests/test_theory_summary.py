@@ -3,7 +3,9 @@
 import inspect
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +194,15 @@ def test_long_trajectories_restore_the_outcomes():
 
 
 # --- pictures ---
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cached_curves() -> Iterator[None]:
+    """Computes each curve once, for its picture and for its test."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("growing_mazes", "growing_trajectories", "teleporter_errors", "maze_errors"):
+            patch.setattr(curves, name, cache(getattr(curves, name)))
+        yield
 
 
 @pytest.fixture(scope="module")
