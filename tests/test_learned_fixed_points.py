@@ -207,7 +207,10 @@ def few_trajectories() -> Log:
     return maze_log(rng.integers(MAZE.process.states, size=30), 10, rng)
 
 
-@pytest.mark.parametrize(("method", "tolerance"), [(GTRL_, 0.025), (TRL_, 0.015)], ids=["GTRL", "TRL"])
+@pytest.mark.parametrize(
+    ("method", "tolerance"),
+    [pytest.param(GTRL_, 0.025, id="GTRL"), pytest.param(TRL_, 0.015, id="TRL", marks=pytest.mark.soak)],
+)
 def test_maze_is_learned(method: Method, tolerance: float):
     found, exact = learned_and_exact(replace(method, **IN_MAZE), few_trajectories())
     np.testing.assert_allclose(found, exact, rtol=0, atol=tolerance)  # seen: .0085 and .0051 off
@@ -306,7 +309,9 @@ def stationary() -> np.ndarray:
     return np.linalg.lstsq(system, np.eye(len(chain) + 1)[-1], rcond=None)[0]
 
 
-@pytest.mark.parametrize("method", [GTRL_, TRL_], ids=["GTRL", "TRL"])
+@pytest.mark.parametrize(
+    "method", [pytest.param(GTRL_, id="GTRL"), pytest.param(TRL_, id="TRL", marks=pytest.mark.soak)]
+)
 def test_error_falls_as_maze_logs_grow(method: Method):
     """With more and longer trajectories. Entries that were not drawn are 0, which counts as an error."""
     method = replace(method, **IN_MAZE)

@@ -373,7 +373,10 @@ def test_ogbench_reads_a_collected_file(
             np.testing.assert_array_equal(read[key], arrays[key][kept])
 
 
-def test_same_bytes_in_other_processes(in_this_process: Callable[[OGBenchTask], None], tmp_path: Path) -> None:
+@pytest.mark.soak  # test_collect.py and test_experts.py have it for mazes and soccer
+def test_worker_processes_collect_the_same_bytes(
+    in_this_process: Callable[[OGBenchTask], None], tmp_path: Path
+) -> None:
     def both(workers: int) -> list[bytes]:
         path = files.collect(task, tmp_path / f"{workers}.npz", episodes=3, workers=workers, seed=5, show=False)
         return [path.read_bytes(), path.with_name(f"{workers}-val.npz").read_bytes()]

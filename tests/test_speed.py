@@ -400,12 +400,13 @@ print("spread")
 """
 
 
-SEEDS_OVER_DEVICES = '("td", 2, ((None, (2, 1)), (4, (2, 2)))),'  # seeds alone, and seeds and batch
-BATCH_OVER_DEVICES = '("gtrl", 1, ((2, (1, 2)),)),'  # GTRL's weights have a mean over the batch
+BOTH_OVER_DEVICES = '("td", 2, ((4, (2, 2)),)),'
+# GTRL's weights have a mean over the batch.
+EITHER_OVER_DEVICES = '("td", 2, ((None, (2, 1)),)), ("gtrl", 1, ((2, (1, 2)),)),'
 
 
 @pytest.mark.parametrize(
-    "cases", [SEEDS_OVER_DEVICES, pytest.param(BATCH_OVER_DEVICES, marks=pytest.mark.soak)], ids=["seeds", "batch"]
+    "cases", [BOTH_OVER_DEVICES, pytest.param(EITHER_OVER_DEVICES, marks=pytest.mark.soak)], ids=["both", "either"]
 )
 def test_several_devices_match_one(cases: str) -> None:
     """Seeds, batch, or both over four devices of the host give the same numbers as one device."""

@@ -669,7 +669,7 @@ def run_and_die_once(job: Any) -> Any:
     return rollout.run_episodes(rollout.load_policy(job.policy), job)
 
 
-@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("count", [pytest.param(2, marks=pytest.mark.soak), 3])
 def test_table_does_not_depend_on_the_number_of_workers(
     count: int, evaluated: Run, uninterrupted: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
