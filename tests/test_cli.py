@@ -815,7 +815,7 @@ def test_data_check(gtrl: Gtrl, mini_file: Path) -> None:
     status, output, stderr = gtrl("data", "check", mini_file)
     assert (status, stderr) == (0, "")
     rows = len(np.load(mini_file)["terminals"])
-    for message in (MINI, "episodes     12,", f"{rows - 12:,}", f"{rows}×2", "nothing wrong"):
+    for message in (MINI, "episodes     12,", f"{rows - 12:,}", f"{rows}×2", "no problems found"):
         assert message in output
 
 

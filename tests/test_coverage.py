@@ -287,7 +287,7 @@ def test_check_prints_a_report_and_draws_a_picture(mini_copy: Path, capsys: pyte
     assert ["goals inside the maze", "100.00% of the rows", "free cells", ""] in cells
     assert [row[0] for row in cells[-1:]] == ["exits from (12, 0)"]  # of the demo's one teleporter
     drawn = mini_copy.with_suffix(".check.png")
-    assert lines[-2:] == [f"picture      {drawn}", "nothing wrong"]
+    assert lines[-2:] == [f"picture      {drawn}", "no problems found"]
     height, width, _ = imread(drawn).shape
     assert (600 < width < 3000, 300 < height < 2000) == (True, True)
     assert imread(drawn)[..., :3].std() > 0.05  # not blank

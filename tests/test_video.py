@@ -23,12 +23,22 @@ from gtrl.errors import VideoError, WorkerError
 from gtrl.evaluation.rollout import Episode, Job, Outcome, run_episodes
 from gtrl.io import mlp
 from gtrl.io.mlp_file import MLP
-from gtrl.report import cameras, video
-from gtrl.report import film as reel
+from gtrl.report import cameras, frames, style, video
 from gtrl.report.cameras import Views, find_gl
-from gtrl.report.figures import ARRIVED, FAILED, trajectories_picture
-from gtrl.report.film import GAP, HEADER, LABEL, Caption, Picture, choose_format, compose, packed, unpacked, write_film
-from gtrl.report.video import Film, Filmed, film_episode, joined
+from gtrl.report.figures import trajectories_picture
+from gtrl.report.frames import (
+    GAP,
+    HEADER,
+    LABEL,
+    Caption,
+    Picture,
+    choose_format,
+    compose,
+    compress,
+    decompress,
+    write_video,
+)
+from gtrl.report.video import EpisodeVideo, GoalPictures, concatenate, record_episode
 from gtrl.runs.policy import load_policy, save_policy
 from gtrl.tasks import OGBenchTask, ogbench_task
 from gtrl.workers import map_unordered
@@ -75,16 +85,18 @@ def position(picture: np.ndarray) -> np.ndarray:
 
 def pictures(frame: bytes) -> tuple[np.ndarray, np.ndarray]:
     """The episode's and the goal's, cut out of a frame of two blind pictures."""
-    pixels = np.asarray(unpacked(frame))
+    pixels = np.asarray(decompress(frame))
     rows = slice(HEADER + LABEL, HEADER + LABEL + 4)
     return pixels[rows, GAP : GAP + 8], pixels[rows, 2 * GAP + 8 : 2 * GAP + 16]
 
 
-def filmed(policy: Path, task: OGBenchTask, goal: int, number: int = 0, base_seed: int = 0) -> tuple[Film, Outcome]:
+def filmed(
+    policy: Path, task: OGBenchTask, goal: int, number: int = 0, base_seed: int = 0
+) -> tuple[EpisodeVideo, Outcome]:
     """A recorded episode, and the same one as evaluation runs it, together with others."""
     loaded, env = load_policy(policy), make_environment(task)
     job = Job(str(policy), task, (Episode(goal, number),), base_seed, record=100)
-    film = film_episode(loaded, job, Filmed(env, blind(env.unwrapped)))
+    film = record_episode(loaded, job, GoalPictures(env, blind(env.unwrapped)))
     others = [Episode(other, number) for other in range(1, 6)]
     outcomes = run_episodes(loaded, dataclasses.replace(job, episodes=tuple(others)))
     return film, next(outcome for outcome in outcomes if outcome.episode.goal == goal)
@@ -121,8 +133,8 @@ def test_episodes_that_end_early_and_late(tmp_path: Path) -> None:
     assert (still.outcome.success, still.outcome.length) == (False, 90)
     assert len(still.frames) == 91
     # Only the last frame shows the outcome, in its colour.
-    for each, colour in ((film, ARRIVED), (still, FAILED)):
-        coloured = [count(np.asarray(unpacked(frame)), colour) > 0 for frame in each.frames]
+    for each, colour in ((film, style.SUCCESS), (still, style.FAILURE)):
+        coloured = [count(np.asarray(decompress(frame)), colour) > 0 for frame in each.frames]
         assert coloured == [False] * (len(coloured) - 1) + [True]
 
 
@@ -142,7 +154,7 @@ def test_rendering_the_goal_does_not_disturb_the_episode(name: str, tmp_path: Pa
     task = ogbench_task(name)
     policy = random_policy(tmp_path / "policy.npz", task)
     env, job = make_environment(task), Job(str(policy), task, (Episode(3, 0),), 0, record=1)
-    film = film_episode(load_policy(policy), job, Filmed(env, blind(env.unwrapped)))
+    film = record_episode(load_policy(policy), job, GoalPictures(env, blind(env.unwrapped)))
     (evaluated,) = run_episodes(load_policy(policy), job)
     assert_same(film.outcome, evaluated)
     assert 2 <= len(film.frames) <= 126
@@ -179,7 +191,7 @@ def test_captions_change_only_the_head_of_a_frame() -> None:
         assert (rows.max() < 30) == (name == "title")  # the title is above the rest
         assert (places.min() > 300) == (name in ("True", "False"))  # the verdict is at the right end
     verdicts = [Caption("", "", success).verdict for success in (None, True, False)]
-    assert verdicts[1:] == [("goal reached", ARRIVED), ("goal not reached", FAILED)]
+    assert verdicts[1:] == [("goal reached", style.SUCCESS), ("goal not reached", style.FAILURE)]
     assert not verdicts[0][0]
 
 
@@ -191,14 +203,14 @@ def test_captions_fit(task: str) -> None:
     title, text = f"TD-n on {task}, seed 100 at step 1,000,000", "goal 5 of 5, episode 0, step 2000 of 2000"
     edge, ends = sum(widths) + 2 * GAP, []
     for caption in (Caption(title, ""), Caption("", text), Caption("", "", success=False)):
-        places = np.nonzero((np.asarray(compose(columns, caption))[:HEADER] != reel_paper()).any(-1))[1]
+        places = np.nonzero((np.asarray(compose(columns, caption))[:HEADER] != background()).any(-1))[1]
         ends.append((places.min(), places.max()))
     assert max(end for _, end in ends) <= edge
     assert ends[1][1] + 20 < ends[2][0]
 
 
-def reel_paper() -> np.ndarray:
-    return np.round(255 * np.array(to_rgb(reel.PAPER))).astype(np.uint8)
+def background() -> np.ndarray:
+    return np.round(255 * np.array(to_rgb(frames.BACKGROUND))).astype(np.uint8)
 
 
 def test_columns_of_pictures() -> None:
@@ -213,10 +225,10 @@ def test_columns_of_pictures() -> None:
 
 def test_last_frame_is_repeated() -> None:
     films = [
-        Film(Outcome(Episode(1, 0), True, 3, np.zeros(2)), [b"a", b"b"]),
-        Film(Outcome(Episode(2, 0), True, 1, np.zeros(2)), [b"c"]),
+        EpisodeVideo(Outcome(Episode(1, 0), True, 3, np.zeros(2)), [b"a", b"b"]),
+        EpisodeVideo(Outcome(Episode(2, 0), True, 1, np.zeros(2)), [b"c"]),
     ]
-    assert joined(films) == [b"a", *[b"b"] * 25, *[b"c"] * 25]
+    assert concatenate(films) == [b"a", *[b"b"] * 25, *[b"c"] * 25]
 
 
 # --- files ---
@@ -225,13 +237,13 @@ COLOURS = [(200, 30, 30), (30, 180, 40), (20, 60, 220), (240, 240, 240)]
 
 
 def flat_frames(size: tuple[int, int] = (64, 48)) -> list[bytes]:
-    return [packed(Image.new("RGB", size, colour)) for colour in COLOURS]
+    return [compress(Image.new("RGB", size, colour)) for colour in COLOURS]
 
 
 def decoded(path: Path) -> np.ndarray:
     """The middle pixel of each frame of an mp4."""
     command = [
-        str(reel.find_encoder()),
+        str(frames.find_encoder()),
         "-loglevel",
         "error",
         "-i",
@@ -248,13 +260,13 @@ def decoded(path: Path) -> np.ndarray:
 
 def test_packed_frames_are_lossless() -> None:
     pixels = noise(20, 30)
-    np.testing.assert_array_equal(np.asarray(unpacked(packed(Image.fromarray(pixels)))), pixels)
+    np.testing.assert_array_equal(np.asarray(decompress(compress(Image.fromarray(pixels)))), pixels)
 
 
 def test_gif(tmp_path: Path) -> None:
     path, done = tmp_path / "new" / "film.gif", []
-    frames = flat_frames()
-    write_film(path, [*frames, *frames[-1:] * 25], done.append)
+    stills = flat_frames()
+    write_video(path, [*stills, *stills[-1:] * 25], done.append)
     assert sum(done) == 29
     with Image.open(path) as gif:
         assert gif.info["loop"] == 0  # loops forever
@@ -269,13 +281,13 @@ def test_gif(tmp_path: Path) -> None:
 
 def test_mp4(tmp_path: Path) -> None:
     path = tmp_path / "film.mp4"
-    write_film(path, [frame for frame in flat_frames() for _ in range(5)])
+    write_video(path, [frame for frame in flat_frames() for _ in range(5)])
     found = decoded(path)
     assert len(found) == 20
     assert np.abs(found - np.repeat(COLOURS, 5, 0)).max() < 12  # it is compressed, and in other colours
     assert [file.name for file in tmp_path.iterdir()] == ["film.mp4"]
     output = subprocess.run(
-        [str(reel.find_encoder()), "-i", str(path)], check=False, capture_output=True
+        [str(frames.find_encoder()), "-i", str(path)], check=False, capture_output=True
     ).stderr.decode()
     assert "yuv420p" in output
     assert "64x48" in output
@@ -288,7 +300,7 @@ def test_formats(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose_format(Path("a.b.gif")) == "gif"
     with pytest.raises(VideoError, match=r"^a\.avi is neither an \.mp4 nor a \.gif file\.$"):
         choose_format(Path("a.avi"))
-    monkeypatch.setattr(reel, "find_encoder", lambda: None)
+    monkeypatch.setattr(frames, "find_encoder", lambda: None)
     assert choose_format(None) == choose_format(Path("a.gif")) == "gif"
     with pytest.raises(VideoError, match=r"no encoder for a\.mp4: install ffmpeg .* or name a \.gif file\.$"):
         choose_format(Path("runs/a.mp4"))
@@ -302,12 +314,12 @@ def program(path: Path, *lines: str) -> Path:
 
 def test_encoders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert Path(str(reel.find_encoder())).name.startswith("ffmpeg-")  # the one of imageio-ffmpeg
+    assert Path(str(frames.find_encoder())).name.startswith("ffmpeg-")  # the one of imageio-ffmpeg
     own_encoder = program(tmp_path / "ffmpeg")
-    assert reel.find_encoder() == str(own_encoder)
+    assert frames.find_encoder() == str(own_encoder)
     own_encoder.unlink()
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
-    assert reel.find_encoder() is None
+    assert frames.find_encoder() is None
 
 
 @pytest.mark.parametrize("reads", ["", "sys.stdin.buffer.read()"])
@@ -315,9 +327,9 @@ def test_failing_encoder_keeps_the_previous_file(reads: str, tmp_path: Path, mon
     path, encoder = tmp_path / "film.mp4", tmp_path / "ffmpeg"
     path.write_bytes(b"before")
     program(encoder, reads, "open(sys.argv[-1], 'w').write('half')", "sys.exit('first\\nno such codec')")
-    monkeypatch.setattr(reel, "find_encoder", lambda: str(encoder))
-    with pytest.raises(VideoError, match=r"ffmpeg could not write the film \(no such codec\); a \.gif file does not"):
-        write_film(path, flat_frames((1000, 800)))  # more than a pipe holds
+    monkeypatch.setattr(frames, "find_encoder", lambda: str(encoder))
+    with pytest.raises(VideoError, match=r"ffmpeg could not write the video \(no such codec\); a \.gif file does not"):
+        write_video(path, flat_frames((1000, 800)))  # more than a pipe holds
     assert path.read_bytes() == b"before"
     assert {file.name for file in tmp_path.iterdir()} == {"film.mp4", "ffmpeg"}
 
@@ -350,15 +362,15 @@ def test_trajectories_picture(drawn: list[Figure], tmp_path: Path) -> None:
     assert figure.get_suptitle() == "the title"
     *panels, place = figure.axes
     assert [axis.get_title() for axis in panels] == [
-        "goal 1: 0 of 0 arrived", "goal 2: 1 of 2 arrived", "goal 3: 0 of 0 arrived", "goal 4: 0 of 1 arrived",
-        "goal 5: 0 of 0 arrived",
+        "goal 1: reached in 0 of 0", "goal 2: reached in 1 of 2", "goal 3: reached in 0 of 0",
+        "goal 4: reached in 0 of 1", "goal 5: reached in 0 of 0",
     ]  # fmt: skip
     for axis in panels:
         assert axis.get_aspect() == 1
         assert axis.get_ylim()[0] < axis.get_ylim()[1]  # y up, as the camera sees it
         assert axis.get_legend() is None
     failed, arrived = panels[1].lines
-    assert (arrived.get_color(), failed.get_color()) == (ARRIVED, FAILED)
+    assert (arrived.get_color(), failed.get_color()) == (style.SUCCESS, style.FAILURE)
     np.testing.assert_array_equal(arrived.get_xydata(), walk)
     np.testing.assert_array_equal(failed.get_xydata(), [jump[0], [np.nan, np.nan], *jump[1:]])  # no line for a teleport
     assert [len(axis.lines) for axis in panels] == [0, 2, 0, 1, 0]
@@ -375,9 +387,9 @@ def test_trajectories_picture(drawn: list[Figure], tmp_path: Path) -> None:
         "start",
         "goal",
         "teleporter",
-        "its exits, one at random",
-        "episode that arrived",
-        "episode that failed",
+        "teleporter exit (one at random)",
+        "successful episode",
+        "failed episode",
     ]
     # Nothing overlaps, and the file is whole.
     boxes = [axis.get_tightbbox() for axis in figure.axes]
@@ -386,7 +398,7 @@ def test_trajectories_picture(drawn: list[Figure], tmp_path: Path) -> None:
         assert other is not None
         assert not one.overlaps(other)
     with Image.open(path) as image:
-        assert count(np.asarray(image.convert("RGB")), ARRIVED) > 0
+        assert count(np.asarray(image.convert("RGB")), style.SUCCESS) > 0
     assert [file.name for file in tmp_path.iterdir()] == ["trajectories.png"]
 
 
@@ -415,14 +427,14 @@ def studio(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Four frames instead of OpenGL; returns the requests."""
     asked: list[dict[str, Any]] = []
 
-    def film_policy(
+    def record_policy(
         policy: Path, task: OGBenchTask, gl: str, *, base_seed: int, workers: int | None, show: bool, **_: Any
-    ) -> list[Film]:
+    ) -> list[EpisodeVideo]:
         assert show
         asked.append({"policy": policy, "task": task.name, "gl": gl, "seed": base_seed, "workers": workers})
-        return [Film(Outcome(Episode(1, 0), True, 3, np.zeros(2)), flat_frames())]
+        return [EpisodeVideo(Outcome(Episode(1, 0), True, 3, np.zeros(2)), flat_frames())]
 
-    monkeypatch.setattr(video, "film_policy", film_policy)
+    monkeypatch.setattr(video, "record_policy", record_policy)
     monkeypatch.setattr(video, "find_gl", lambda: "egl")
     return asked
 
@@ -449,7 +461,7 @@ def test_video_of_a_run(
     assert f"written: {run}/trajectories.png\nwritten: {run}/rollouts.mp4\n" in output
     # The picture has what was recorded: one episode per seed, those of goal 4 successful.
     assert drawn[0].get_suptitle() == f"GTRL on {MINI}, seeds 3, 5 at step 20"
-    assert drawn[0].axes[3].get_title() == "goal 4: 2 of 2 arrived"
+    assert drawn[0].axes[3].get_title() == "goal 4: reached in 2 of 2"
     recorded = np.load(run / "rollouts.npz")
     np.testing.assert_array_equal(
         drawn[0].axes[3].lines[0].get_xydata(), recorded["positions"][slice(*recorded["index"][3:5, 4])]
@@ -478,7 +490,7 @@ def test_video_errors_do_not_lose_the_evaluation(
 ) -> None:
     other = linear_policy(tmp_path / "other.npz", np.zeros((4, 2)))
     assert evaluate(run, other, "--video-file", tmp_path / "one.gif") == 2
-    assert "one.gif is one file, but there are 2 films to make" in capsys.readouterr().err
+    assert f"one file, {tmp_path / 'one.gif'}, is named for 2 videos" in capsys.readouterr().err
     assert evaluate(run, "--video-file", tmp_path / "one.webm") == 2
     assert "one.webm is neither an .mp4 nor a .gif file." in capsys.readouterr().err
 
@@ -502,22 +514,24 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(sys, "platform", "linux")
     reasons = {"egl": "no EGL", "osmesa": "no OSMesa", "glfw": "no GLFW"}
-    monkeypatch.setattr(cameras, "_why_not", lambda gl: reasons.get(gl, ""))
+    monkeypatch.setattr(cameras, "_failure", lambda gl: reasons.get(gl, ""))
     return reasons
 
 
 def test_opengl_backend_choice(tried: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(VideoError, match=r"libegl1.*libosmesa6.*Tried were egl: no EGL; osmesa: no OSMesa\.$"):
+    with pytest.raises(VideoError, match=r"libegl1.*libosmesa6.*Tried: egl: no EGL; osmesa: no OSMesa\.$"):
         find_gl()
     monkeypatch.setenv("DISPLAY", ":0")
-    with pytest.raises(VideoError, match=r"Tried were egl: no EGL; osmesa: no OSMesa; glfw: no GLFW\.$"):
+    with pytest.raises(VideoError, match=r"Tried: egl: no EGL; osmesa: no OSMesa; glfw: no GLFW\.$"):
         find_gl()
     for name in ("glfw", "osmesa", "egl"):
         del tried[name]
         assert find_gl() == name
     tried["osmesa"] = "no OSMesa"
     monkeypatch.setenv("MUJOCO_GL", "osmesa")  # the user's choice is respected
-    with pytest.raises(VideoError, match=r"^MUJOCO_GL is 'osmesa', which does not work here \(no OSMesa\): without it"):
+    with pytest.raises(
+        VideoError, match=r"^MUJOCO_GL is 'osmesa', which does not work on this machine \(no OSMesa\)\."
+    ):
         find_gl()
     monkeypatch.setenv("MUJOCO_GL", "egl")
     assert find_gl() == "egl"
@@ -528,14 +542,14 @@ def test_opengl_backend_choice(tried: dict[str, str], monkeypatch: pytest.Monkey
 
 def test_opengl_backends_are_probed_in_a_subprocess(monkeypatch: pytest.MonkeyPatch) -> None:
     before = dict(os.environ)
-    assert cameras._why_not("abacus") == "invalid value for environment variable MUJOCO_GL: abacus"
+    assert cameras._failure("abacus") == "invalid value for environment variable MUJOCO_GL: abacus"
     assert dict(os.environ) == before
 
     def crash(*_: Any, **__: Any) -> Iterator[tuple[int, str]]:
         raise WorkerError("killed.")
 
     monkeypatch.setattr(cameras, "map_unordered", crash)
-    assert cameras._why_not("egl") == "it crashed"
+    assert cameras._failure("egl") == "it crashed"
 
 
 @pytest.fixture(scope="module")
@@ -550,27 +564,27 @@ SHOT = {"pointmaze-large-navigate": 1, "antmaze-large-navigate": 2, "cube-single
 
 
 @pytest.fixture(scope="module")
-def shots(gl: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Film, Job]]:
+def shots(gl: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[EpisodeVideo, Job]]:
     """Of each kind an episode's first and last frame: allowed 125 times its length, there is none in between."""
     jobs = []
     for name, goal in SHOT.items():
         task = dataclasses.replace(ogbench_task(name), episode_length=125 * ogbench_task(name).episode_length)
         policy = random_policy(tmp_path_factory.mktemp("shots") / "policy.npz", task)
         jobs.append(Job(str(policy), task, (Episode(goal, 0),), 0, 0))
-    films = dict(map_unordered(video._film_job, [(job, gl) for job in jobs], workers=1))
+    films = dict(map_unordered(video._record_job, [(job, gl) for job in jobs], workers=1))
     return {name: (films[index], jobs[index]) for index, name in enumerate(SHOT)}
 
 
-def cut(film: Film, index: int, sizes: Sequence[tuple[int, int]]) -> list[np.ndarray]:
+def cut(film: EpisodeVideo, index: int, sizes: Sequence[tuple[int, int]]) -> list[np.ndarray]:
     """Pictures of (width, height) side by side, out of a frame."""
-    pixels, left, found = np.asarray(unpacked(film.frames[index])).astype(int), GAP, []
+    pixels, left, found = np.asarray(decompress(film.frames[index])).astype(int), GAP, []
     for width, height in sizes:
         found.append(pixels[HEADER + LABEL : HEADER + LABEL + height, left : left + width])
         left += width + GAP
     return found
 
 
-def test_camera_view_of_a_maze(shots: dict[str, tuple[Film, Job]]) -> None:
+def test_camera_view_of_a_maze(shots: dict[str, tuple[EpisodeVideo, Job]]) -> None:
     """From above, x to the right and y up; the agent is at its start and, in the picture next to it, on the goal."""
     film, job = shots["pointmaze-large-navigate"]
     assert len(film.frames) == 2
@@ -601,13 +615,13 @@ def test_camera_view_of_a_maze(shots: dict[str, tuple[Film, Job]]) -> None:
     [("antmaze-large-navigate", [(440, 440), (283, 206)]), ("cube-single-play", [(440, 440), (440, 440)])],
 )
 def test_camera_views_of_walkers_and_arms(
-    name: str, sizes: list[tuple[int, int]], shots: dict[str, tuple[Film, Job]]
+    name: str, sizes: list[tuple[int, int]], shots: dict[str, tuple[EpisodeVideo, Job]]
 ) -> None:
     film, job = shots[name]
     (evaluated,) = run_episodes(load_policy(job.policy), dataclasses.replace(job, task=ogbench_task(name)))
     assert (film.outcome.success, film.outcome.length) == (evaluated.success, evaluated.length)
     width = sum(width for width, _ in sizes) + 3 * GAP
-    assert unpacked(film.frames[0]).size[0] == width + width % 2
+    assert decompress(film.frames[0]).size[0] == width + width % 2
     for picture in cut(film, 0, sizes):
         assert picture.std() > 20  # not blank
     first, last = (cut(film, index, sizes) for index in (0, 1))
@@ -617,7 +631,7 @@ def test_camera_views_of_walkers_and_arms(
 def test_video_from_start_to_end(gl: str, tmp_path: Path) -> None:
     task = short(length=3)
     policy = linear_policy(tmp_path / "policy.npz", TO_THE_GOAL)
-    films = video.film_policy(policy, task, gl, base_seed=3, workers=1, show=False)
+    films = video.record_policy(policy, task, gl, base_seed=3, workers=1, show=False)
     job = Job(str(policy), task, tuple(Episode(goal, 0) for goal in range(1, 6)), 3, 0)
     evaluated = {o.episode: (o.success, o.length) for o in run_episodes(load_policy(policy), job)}
     assert [film.outcome.episode for film in films] == [Episode(goal, 0) for goal in range(1, 6)]

@@ -43,19 +43,19 @@ def evaluate_command(
         raise RunError("nothing to evaluate: name a run directory or a policy file.")
     # All runs are checked before the first, which may take long, is evaluated.
     tasks = {str(run): find_policies(run, step, task).task.name for run in runs}
-    studio = None
+    recorder = None
     if video or video_file:
-        from gtrl.report.video import Studio
+        from gtrl.report.video import Recorder
 
         if video_file:
             check_output_file(video_file, "--video-file")
-        studio = Studio.find(video_file, len(tasks))
+        recorder = Recorder.find(video_file, len(tasks))
     evaluations = {}
     for run in tasks:
         evaluations[run] = evaluate(run, task=task, episodes=episodes, step=step, workers=workers, base_seed=seed)
         console.print_table(summary(evaluations[run]))
-        if studio:
-            for path in studio.film(run, task=task, step=step, base_seed=seed, episodes=episodes, workers=workers):
+        if recorder:
+            for path in recorder.record(run, task=task, step=step, base_seed=seed, episodes=episodes, workers=workers):
                 console.echo(f"written: {path}")
     for name in dict.fromkeys(tasks.values()):
         same_task = {run: rows for run, rows in evaluations.items() if tasks[run] == name}

@@ -1,1 +1,1 @@
-"""Reports: tables and pictures, from files only."""
+"""Reports: tables, figures and videos of run directories and datasets."""

@@ -1,4 +1,4 @@
-"""Cameras for OGBench's environments, and OpenGL for machines without a screen."""
+"""Cameras for OGBench's environments, and the choice of OpenGL on machines without a display."""
 
 import math
 import os
@@ -11,57 +11,60 @@ import numpy as np
 from gtrl.envs.isolation import ignore_warnings
 from gtrl.envs.maze import Maze
 from gtrl.errors import VideoError, WorkerError
-from gtrl.report.film import Picture
+from gtrl.report.frames import Picture
 from gtrl.tasks import Task
 from gtrl.workers import map_unordered
 
-WIDTH = 440  # pixels of a picture
-BESIDE_HEIGHT = 206  # pixels of each of two pictures beside a close-up
-WALKERS = {"antmaze": 7.0, "antsoccer": 7.0, "humanoidmaze": 6.0}  # how far away the close-up's camera is
+PICTURE_WIDTH = 440  # pixels
+OVERVIEW_HEIGHT = 206  # pixels: of the map and of the goal, one above the other beside a close-up
+CLOSE_UP_DISTANCES = {"antmaze": 7.0, "antsoccer": 7.0, "humanoidmaze": 6.0}  # metres from camera to agent, by family
 
 
-# --- OpenGL without a screen ---
+# --- OpenGL without a display ---
 
 
 def find_gl() -> str:
-    """What MuJoCo can render with here (a value of MUJOCO_GL): what the user says, else EGL, else OSMesa.
+    """Returns a value of MUJOCO_GL that MuJoCo can render with: the user's, else EGL, else OSMesa.
 
-    Each is tried in a process of its own, which a broken driver may take with it.
+    Each is tried in its own process, since a broken driver may crash it. Raises a VideoError if none works.
     """
-    if said := os.environ.get("MUJOCO_GL"):
-        if why := _why_not(said):
-            raise VideoError(f"MUJOCO_GL is '{said}', which does not work here ({why}): without it, others are tried.")
-        return said
+    if chosen := os.environ.get("MUJOCO_GL"):
+        if reason := _failure(chosen):
+            raise VideoError(
+                f"MUJOCO_GL is '{chosen}', which does not work on this machine ({reason}). "
+                "If it is not set, EGL and OSMesa are tried."
+            )
+        return chosen
     reasons = []
     for name in _candidates():
-        why = _why_not(name)
-        if not why:
+        reason = _failure(name)
+        if not reason:
             return name
-        reasons.append(f"{name or 'the default'}: {why}")
+        reasons.append(f"{name or 'the default'}: {reason}")
     raise VideoError(
-        "a film needs OpenGL, with or without a screen: install EGL (Debian and Ubuntu call it libegl1, and "
-        f"libgl1-mesa-dri where there is no GPU) or OSMesa (libosmesa6). Tried were {'; '.join(reasons)}."
+        "a video needs OpenGL, with or without a display: install EGL (libegl1 on Debian and Ubuntu, plus "
+        f"libgl1-mesa-dri without a GPU) or OSMesa (libosmesa6). Tried: {'; '.join(reasons)}."
     )
 
 
 def _candidates() -> tuple[str, ...]:
     if sys.platform != "linux":
-        return ("",)  # elsewhere MuJoCo's own choice needs no screen
-    screen = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    return ("egl", "osmesa", "glfw") if screen else ("egl", "osmesa")
+        return ("",)  # on other systems MuJoCo's default needs no display
+    display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    return ("egl", "osmesa", "glfw") if display else ("egl", "osmesa")
 
 
-def _why_not(gl: str) -> str:
-    """Why MuJoCo does not render with it; empty where it does."""
+def _failure(gl: str) -> str:
+    """Why MuJoCo cannot render with a value of MUJOCO_GL; empty if it can."""
     try:
-        return dict(map_unordered(_try, [gl], workers=1))[0]
+        return dict(map_unordered(_render_test, [gl], workers=1))[0]
     except WorkerError:
         return "it crashed"
 
 
-def _try(gl: str) -> str:
-    """In a worker: render a lit sphere."""
-    use(gl)
+def _render_test(gl: str) -> str:
+    """In a worker: renders a lit sphere, and returns why that failed, if it did."""
+    use_gl(gl)
     sphere = "<mujoco><worldbody><light pos='0 0 3'/><geom type='sphere' size='.3'/></worldbody></mujoco>"
     try:
         with ignore_warnings():
@@ -72,12 +75,12 @@ def _try(gl: str) -> str:
             renderer = mujoco.Renderer(model, 32, 32)
         renderer.update_scene(data)
         return "" if renderer.render().any() else "pictures are black"
-    except Exception as error:  # drivers and their bindings raise all sorts of things
+    except Exception as error:  # drivers and their bindings raise many types
         return (str(error) or type(error).__name__).strip().splitlines()[0]
 
 
-def use(gl: str) -> None:
-    """Has an effect before MuJoCo is imported, and none afterwards."""
+def use_gl(gl: str) -> None:
+    """Sets MUJOCO_GL for this process; an empty value leaves it unset. Call it before MuJoCo is imported."""
     if gl:
         os.environ["MUJOCO_GL"] = gl
 
@@ -92,11 +95,11 @@ def _mujoco() -> Any:
 
 
 class Camera:
-    """Pictures (height, width, 3) of an environment from one point of view."""
+    """Renders an environment from one point of view; each call returns pixels (height, width, 3)."""
 
     def __init__(self, env: Any, size: tuple[int, int], view: Callable[[], Any]) -> None:
         self.env, self.size, self.view = env, size, view
-        self.renderer: Any = None  # not yet: manipulation environments make their model at the first reset
+        self.renderer: Any = None  # made at the first call: manipulation environments have no model before a reset
 
     def __call__(self) -> np.ndarray:
         if self.renderer is None:
@@ -107,39 +110,40 @@ class Camera:
     def _make_renderer(self, model: Any) -> Any:
         width, height = self.size
         model.vis.global_.offwidth, model.vis.global_.offheight = width, height
-        # MuJoCo's own choice, 4096 and 4, takes three times as long where there is no GPU.
+        # MuJoCo's defaults, 4096 and 4, take three times as long without a GPU.
         model.vis.quality.shadowsize, model.vis.quality.offsamples = 1024, 0
         return _mujoco().Renderer(model, height, width)
 
 
 class Views(NamedTuple):
-    """What a film shows: the whole scene and, of walkers, which are small in it, a close-up."""
+    """The cameras of a video: the whole scene and, for agents that are small in it, a close-up."""
 
     scene: Callable[[], np.ndarray]
     close_up: Callable[[], np.ndarray] | None = None
 
     def columns(self, goal: np.ndarray) -> list[list[Picture]]:
-        beside = Picture("goal", goal)
+        """Renders the current state, and arranges it with a picture of the goal in columns of a frame."""
+        goal_picture = Picture("goal", goal)
         if self.close_up is None:
-            return [[Picture("episode", self.scene())], [beside]]
-        return [[Picture("episode", self.close_up())], [Picture("episode, from above", self.scene()), beside]]
+            return [[Picture("episode", self.scene())], [goal_picture]]
+        return [[Picture("episode", self.close_up())], [Picture("episode, from above", self.scene()), goal_picture]]
 
 
 def make_views(env: Any, task: Task) -> Views:
-    """The views of an unwrapped environment."""
+    """Returns the views of an unwrapped environment. Raises a VideoError where there is no camera for it."""
     if task.family in ("cube", "scene", "puzzle"):
-        return Views(Camera(env, (WIDTH, WIDTH), lambda: "front"))
+        return Views(Camera(env, (PICTURE_WIDTH, PICTURE_WIDTH), lambda: "front"))
     maze = Maze.from_env(env)
     if maze is None:
-        raise VideoError(f"{task.name} cannot be filmed: only OGBench's environments have a camera here.")
+        raise VideoError(f"there is no video of {task.name}: only OGBench's environments have a camera.")
     rows, columns = maze.free.shape
-    if task.family not in WALKERS:
-        return Views(_from_above(env, maze, WIDTH / (columns - 1)))
-    return Views(_from_above(env, maze, BESIDE_HEIGHT / (rows - 1)), _following(env, WALKERS[task.family]))
+    if task.family not in CLOSE_UP_DISTANCES:
+        return Views(_from_above(env, maze, PICTURE_WIDTH / (columns - 1)))
+    return Views(_from_above(env, maze, OVERVIEW_HEIGHT / (rows - 1)), _following(env, CLOSE_UP_DISTANCES[task.family]))
 
 
 def _from_above(env: Any, maze: Maze, pixels: float) -> Camera:
-    """The whole maze with half of its outer walls, so many pixels for each cell; x to the right and y up."""
+    """A camera on the whole maze with half of its outer walls, `pixels` per cell; x to the right and y up."""
     cells = np.array(maze.free.shape[::-1]) - 1
     camera = _mujoco().MjvCamera()
     camera.lookat[:2] = maze.unit * cells / 2 - maze.offset
@@ -150,7 +154,7 @@ def _from_above(env: Any, maze: Maze, pixels: float) -> Camera:
 
 
 def _following(env: Any, distance: float) -> Camera:
-    """Behind and above a walker. Steep enough to see it over walls, and turned as the view from above is."""
+    """A camera that follows the agent: steep enough to see it over walls, and with the map's orientation."""
     camera = _mujoco().MjvCamera()
     camera.elevation, camera.azimuth, camera.distance = -55, 90, distance
 
@@ -158,4 +162,4 @@ def _following(env: Any, distance: float) -> Camera:
         camera.lookat[:] = env.data.qpos[:3]
         return camera
 
-    return Camera(env, (WIDTH, WIDTH), view)
+    return Camera(env, (PICTURE_WIDTH, PICTURE_WIDTH), view)

@@ -1,4 +1,4 @@
-"""`gtrl data check`: a file beside its task, in a table and, for mazes, in a picture."""
+"""`gtrl data check`: compares a file with its task, in a table and, for mazes, in a picture."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,7 +18,10 @@ from gtrl.tasks import EXTRA_TASKS, TASKS, OGBenchTask, Task
 
 
 def examine(path: Path, task: Task | None = None, picture: Path | None = None, draw: bool = True) -> Report:
-    """All there is to say about a file; a maze's data is drawn to `picture`, by default beside the file."""
+    """Checks a file against its task. For mazes, draws the data to `picture`, by default next to the file.
+
+    Raises a DataError if a picture is asked for and the data is not that of a maze.
+    """
     arrays = read_arrays(path)
     task = task or task_of(path) or _collected_for(path)
     report = check(path, arrays, task)
@@ -41,19 +44,19 @@ def examine(path: Path, task: Task | None = None, picture: Path | None = None, d
         _draw(drawn, arrays, task, maze, exits)
     except OSError as error:
         if picture:
-            raise
+            raise  # it was asked for
         return replace(report, facts=[*report.facts, Fact("picture", f"could not be written: {error}")])
     return replace(report, picture=drawn)
 
 
 def _collected_for(path: Path) -> Task | None:
-    """The task that the note beside a file names, if any."""
+    """The task named by the origin file next to a dataset, if there is one."""
     training = path.with_name(f"{path.stem.removesuffix('-val')}.npz")
     return (TASKS | EXTRA_TASKS).get(read_origin(training).get("task", ""))
 
 
 def examine_folder(shards: Sequence[Path], task: Task | None = None) -> tuple[Table, bool]:
-    """Many files as one dataset, a line each; and whether something is wrong with any."""
+    """Checks a dataset in several files: a table with one line per file, and whether any file has problems."""
     files = [file for shard in shards for file in files_of(shard)]
     reports = [check_file(file, task or _collected_for(file)) for file in files]
     shapes = {key: shape[1:] for key, shape in reports[0].shapes.items()}
@@ -70,11 +73,12 @@ def examine_folder(shards: Sequence[Path], task: Task | None = None) -> tuple[Ta
         chosen = [report for report in reports if report.path.stem.endswith("-val") == validation]
         counts = (sum(report.episodes for report in chosen), sum(report.transitions for report in chosen))
         rows.append([name, *(f"{count:,}" for count in counts), ""])
-    title = f"{first.name if first else 'own data'} in {len(shards)} shards; 'gtrl data check' tells more of each"
-    return console.table(title, ["file", "episodes", "transitions", "what is wrong"], rows), any(wrong)
+    title = f"{first.name if first else 'own data'} in {len(shards)} shards; 'gtrl data check FILE' shows more of each"
+    return console.table(title, ["file", "episodes", "transitions", "problem"], rows), any(wrong)
 
 
 def _exits_fact(entrance: np.ndarray, counts: np.ndarray) -> Fact:
+    """How often each exit was taken from an entrance, with a test against equal probabilities."""
     from scipy.stats import chisquare
 
     found = " / ".join(f"{count:,}" for count in counts)
@@ -87,11 +91,11 @@ def _draw(picture: Path, arrays: Arrays, task: Task, maze: Maze, exits: np.ndarr
 
     picture.parent.mkdir(parents=True, exist_ok=True)
     ends = np.flatnonzero(arrays["terminals"])
-    data_picture(picture, task_goals(arrays, task), ends, maze, exits, f"{task.name}: where the {maze.mover} goes")
+    data_picture(picture, task_goals(arrays, task), ends, maze, exits, f"{task.name}: positions of the {maze.mover}")
 
 
 def print_report(report: Report) -> None:
-    """What a person reads."""
+    """Prints a report for the terminal."""
     print(f"file         {report.path}")
     print(f"task         {report.task.name if report.task else 'none: own data'}")
     print(f"episodes     {report.episodes:,}, of {report.lengths[0]:,} to {report.lengths[1]:,} transitions")
@@ -107,4 +111,4 @@ def print_report(report: Report) -> None:
         print(f"problem      {problem}")
     if report.picture:
         print(f"picture      {report.picture}")
-    print("this file has problems" if report.problems else "nothing wrong")
+    print("this file has problems" if report.problems else "no problems found")

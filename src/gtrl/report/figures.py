@@ -1,194 +1,230 @@
-"""Pictures, of run directories and of datasets. Mazes are drawn with y up, as a camera above them sees them."""
+"""Figures of run directories and of datasets: maps of mazes with y up, as a camera above them shows them."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
+from scipy.ndimage import distance_transform_edt
 
 from gtrl.envs.maze import Extent, Grid, Maze
 from gtrl.io.atomic import atomic_write
+from gtrl.report import style
 
-WALL, INK = "#d9d4c7", "#22303c"
-SUCCESS, FAILURE = "#ffffff", "#ff5d3b"  # over a map of values
-ARRIVED, FAILED = "#1a7f6b", "#d1492e"  # over white
-ENTRANCE, EXIT = "#e8a33d", "#4aa3df"
-EPISODES_DRAWN = 6
-EPISODE_COLOURS = ("#3b6fb6", "#d1603d", "#4c9f70", "#8e5aa8", "#c9a227", "#5f6b76")
+EPISODES_DRAWN = len(style.EPISODES)  # of a dataset, in `data_picture`
+SQUARES_PER_CELL = 16  # along each side of a cell, in the map of visits of `data_picture`
+MAX_STEP = 1.0  # in the maze's units along an axis: a longer one is a teleport and gets no line
 
 
+# --- methods compared on one goal ---
+
+
+@style.applied()
 def maze_picture(out: Path, runs: dict[str, Path], exact: Path, goal: int, rates: dict[str, list[float]]) -> None:
-    """The maze, its exact values, and each method's values with a few rollouts, for one goal.
+    """Draws the maze, its exact values, and each method's values with a few episodes, for one goal.
 
-    `runs` and `rates` are keyed by the method's name; `exact` holds points and values; `goal` is counted from 1.
+    `runs` (run directories) and `rates` (success of each seed in percent) are keyed by the method's name; `exact` holds
+    points and values; `goal` is counted from 1.
     """
     maps = {name: np.load(path / "values.npz") for name, path in runs.items()}
     maze = Maze.from_arrays(next(iter(maps.values())))
-    figure = Figure(figsize=(11, 8.4), layout="constrained", facecolor="white")
+    figure = style.new_figure(6.6)
     axes = figure.subplots(2, 2)
-    flat = list(axes.flat)
-    draw_walls(flat[0], maze)
-    flat[0].set_title(f"The maze and evaluation goal {goal}")
-    truth = np.load(exact)
-    _draw_values(flat[1], maze, truth["values"], Grid(truth["points"], ~np.isnan(truth["values"])).extent)
-    flat[1].set_title("V* (exact, on a grid of 0.2)")
-    image = None
-    for axis, (name, values) in zip(flat[2:], maps.items(), strict=True):
-        image = _draw_values(axis, maze, values["values"][:, goal - 1].mean(0), maze.extent)
-        _draw_rollouts(axis, runs[name] / "rollouts.npz", goal)
-        each = ", ".join(f"{rate:.0f}" for rate in rates[name])
-        axis.set_title(f"{name}: success {np.mean(rates[name]):.0f} % over all five goals (seeds {each})")
-    if image is not None:
-        figure.colorbar(image, ax=axes, shrink=0.6, label="value of a state for the goal ★", pad=0.02)
-    for axis in flat:
-        _mark(axis, maze, goal)
-    handles = _handles(True, SUCCESS, FAILURE, outline=3.5)
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=9)
-    figure.savefig(out, dpi=110)
+    plan, truth, *learned = axes.flat
+    plan.set_title(f"The maze\n(start and goal {goal} of {len(maze.goals)})")
+    values, extent = _exact_values(maze, exact)
+    image = _draw_values(truth, values, extent)
+    truth.set_title("Exact optimal values $V^*$\n(value iteration on a grid of positions)")
+    for axis, (name, arrays) in zip(learned, maps.items(), strict=True):
+        _draw_values(axis, arrays["values"][:, goal - 1].mean(0), maze.extent)
+        for success, xy in _recorded_paths(runs[name] / "rollouts.npz", goal):
+            _draw_path(axis, xy, success, on_map=True)
+        seeds = ", ".join(f"{rate:.0f}" for rate in rates[name])
+        mean = f"{name}: {np.mean(rates[name]):.0f} % success on all {len(maze.goals)} goals"
+        axis.set_title(f"{mean}\n(each seed: {seeds} %; map: learned values for goal {goal})")
+    for axis in axes.flat:
+        style.draw_plan(axis, maze.free, maze.extent)
+        _mark_places(axis, maze, goal)
+    style.colour_bar(figure, image, axes, "value of a position for the goal ★")
+    handles = _legend_handles(len(maze.entrances) > 0, on_map=True)
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, columnspacing=3)
+    style.save(figure, out)
 
 
+def _exact_values(maze: Maze, file: Path) -> tuple[np.ndarray, Extent]:
+    """Exact values over all free cells, and the extent of their image.
+
+    The agent's centre never comes closer to a wall than its radius. There, the value is that of the nearest position it
+    can be at, so that the map has the outline of the others.
+    """
+    with np.load(file) as arrays:
+        points, values = arrays["points"], arrays["values"]
+    grid = Grid(points, ~np.isnan(values))
+    nearest = np.asarray(distance_transform_edt(~grid.free, return_distances=False, return_indices=True))
+    corners = np.array([(-1, -1), (-1, 1), (1, -1), (1, 1)]) * 1e-3  # points on a border belong to the free cell
+    cells = np.moveaxis(maze.cells_at(points[..., None, :] + corners), -1, 0)
+    return np.where(maze.free[tuple(cells)].any(-1), values[tuple(nearest)], np.nan), grid.extent
+
+
+def _draw_values(axis: Any, values: np.ndarray, extent: Extent) -> Any:
+    return axis.imshow(values, extent=extent, origin="lower", cmap=style.SEQUENTIAL, vmin=0, vmax=1, zorder=1)
+
+
+def _recorded_paths(file: Path, goal: int) -> list[tuple[bool, np.ndarray]]:
+    """The (success, positions) of the episodes for one goal that `rollouts.npz` holds."""
+    with np.load(file) as arrays:
+        positions, index = arrays["positions"], arrays["index"].tolist()
+    return [(bool(won), positions[start : start + length]) for _, of, _, won, start, length in index if of == goal]
+
+
+# --- evaluated episodes ---
+
+
+@style.applied()
 def trajectories_picture(out: Path, maze: Maze, paths: Sequence[tuple[int, bool, np.ndarray]], title: str) -> None:
-    """Where episodes went, over the map: a panel for each goal. `paths` are (goal, success, (T, 2) positions)."""
+    """Draws the paths of episodes on the map, one panel per goal. `paths` are (goal, success, (T, 2) positions)."""
     goals = len(maze.goals)
     columns = -(-(goals + 1) // 2)  # two rows, and one place for the legend
     rows, cells = maze.free.shape
-    size, layout = (4 * columns, 2 * 4 * rows / cells + 1.2), ConstrainedLayoutEngine(h_pad=0.1)
-    figure = Figure(figsize=size, layout=layout, facecolor="white")
-    figure.suptitle(title, weight="bold")
+    figure = style.new_figure(2 * style.WIDTH / columns * (rows - 1) / (cells - 1) + 0.75)
+    figure.suptitle(title)
     axes = list(figure.subplots(2, columns).flat)
     for goal, axis in enumerate(axes[:goals], start=1):
-        mine = [(success, xy) for its_goal, success, xy in paths if its_goal == goal]
-        arrived = sum(success for success, _ in mine)
-        draw_walls(axis, maze)
-        axis.set_title(f"goal {goal}: {arrived} of {len(mine)} arrived")
-        for success, xy in sorted(mine, key=lambda path: path[0]):  # failures, the longer paths, lie below
-            _draw_path(axis, xy, ARRIVED if success else FAILED)
-            if not success:
-                axis.scatter(*xy[-1], marker="x", s=30, linewidths=1.8, color=FAILED, zorder=4)
-        _mark(axis, maze, goal)
+        chosen = [(success, xy) for its_goal, success, xy in paths if its_goal == goal]
+        successes = sum(success for success, _ in chosen)
+        style.draw_plan(axis, maze.free, maze.extent)
+        axis.set_title(f"goal {goal}: reached in {successes} of {len(chosen)}")
+        for success, xy in sorted(chosen, key=lambda path: path[0]):  # failures, the longer paths, lie below
+            _draw_path(axis, xy, success)
+        _mark_places(axis, maze, goal)
     for axis in axes[goals:]:
         axis.set_axis_off()
-    teleports = len(maze.entrances) > 0
-    axes[-1].legend(handles=_handles(teleports, ARRIVED, FAILED), loc="center", frameon=False, fontsize=10)
+    axes[-1].legend(handles=_legend_handles(len(maze.entrances) > 0), loc="center")
     with atomic_write(out) as file:
-        figure.savefig(file, dpi=110, format="png")
+        style.save(figure, file)
 
 
+# --- a dataset ---
+
+
+@style.applied()
 def data_picture(
     out: Path, positions: np.ndarray, ends: np.ndarray, maze: Maze, exits: np.ndarray | None, title: str
 ) -> None:
-    """Where a maze's data goes: how often each place was visited, and a few whole episodes.
+    """Draws a maze's dataset: how often each place was visited, and a few whole episodes.
 
     `positions` (N, 2), `ends` the last row of each episode; `exits` counts (entrances, exits) of teleporters.
     """
-    figure = Figure(figsize=(12, 5 if maze.free.shape[0] < maze.free.shape[1] else 6.4), layout="constrained")
+    rows, columns = maze.free.shape
+    height = style.WIDTH / 2 * (rows - 1) / (columns - 1)
+    figure = style.new_figure(height + 1.15)
     figure.suptitle(title)
-    left, right = figure.subplots(1, 2)
-    for axis in (left, right):
-        draw_walls(axis, maze)
-        axis.set_xticks([])
-        axis.set_yticks([])
+    (visits, episodes), (bar, key) = figure.subplots(2, 2, height_ratios=(height / 0.12, 1))
+    for axis in (visits, episodes):
+        style.draw_plan(axis, maze.free, maze.extent)
+        _mark_teleporters(axis, maze)
+    visits.set_title(f"Visits in {len(positions):,} rows")
+    figure.colorbar(_draw_visits(visits, positions, maze), cax=bar, orientation="horizontal")
+    side = f"{maze.unit / SQUARES_PER_CELL:g}"
+    bar.set_xlabel(f"rows per square of {side} × {side} (a cell is {maze.unit:g} × {maze.unit:g})")
+    drawn = _draw_episodes(episodes, positions, ends)
+    episodes.set_title(f"{drawn} of {len(ends):,} episodes (symbol: first position)")
+    key.set_axis_off()
+    if exits is not None:
+        key.text(0.5, 1.5, _exit_counts(exits), transform=key.transAxes, ha="center", va="top", linespacing=1.5)
+    style.save(figure, out)
 
-    # --- how often ---
-    per_cell = 16
-    x_low, x_high, y_low, y_high = maze.extent
-    bins = [count * per_cell for count in maze.free.shape]
-    visits = np.histogram2d(positions[:, 1], positions[:, 0], bins, ((y_low, y_high), (x_low, x_high)))[0]
-    shown = np.where(visits > 0, visits, np.nan)
-    style = {"cmap": "viridis", "norm": "log" if visits.max() > 1 else None}
-    image = left.imshow(shown, extent=maze.extent, origin="lower", zorder=1, **style)
-    figure.colorbar(image, ax=left, shrink=0.75, label=f"rows in a square of {maze.unit / per_cell:g}")
-    left.set_title(f"{len(positions):,} rows")
 
-    # --- a few episodes, evenly through the file ---
+def _draw_visits(axis: Any, positions: np.ndarray, maze: Maze) -> Any:
+    """A map of how many positions lie in each square; squares without any stay white."""
+    left, right, bottom, top = maze.extent
+    bins = [count * SQUARES_PER_CELL for count in maze.free.shape]
+    counts = np.histogram2d(positions[:, 1], positions[:, 0], bins, ((bottom, top), (left, right)))[0]
+    scale = {"norm": "log" if counts.max() > 1 else None, "cmap": style.SEQUENTIAL}
+    return axis.imshow(np.where(counts > 0, counts, np.nan), extent=maze.extent, origin="lower", zorder=1, **scale)
+
+
+def _draw_episodes(axis: Any, positions: np.ndarray, ends: np.ndarray) -> int:
+    """Draws a few episodes, evenly through the file; returns how many."""
     chosen = np.unique(np.linspace(0, len(ends) - 1, EPISODES_DRAWN).astype(int))
     starts = np.concatenate([[0], ends[:-1] + 1])
-    for colour, episode in zip(EPISODE_COLOURS, chosen, strict=False):
+    for episode, colour, marker in zip(chosen, style.EPISODES, "o^vP<>", strict=False):
         xy = _without_jumps(positions[starts[episode] : ends[episode] + 1])
-        right.plot(xy[:, 0], xy[:, 1], color=colour, linewidth=1, zorder=2)
-        right.scatter(*xy[0], color=colour, s=35, edgecolors=INK, zorder=3)
-    right.set_title(f"{len(chosen)} of {len(ends):,} episodes, each from its dot")
-    _draw_teleporters((left, right), maze)
-    if exits is not None:
-        figure.supxlabel(_exits_told(exits), fontsize=10)
-    figure.savefig(out, dpi=110)
+        axis.plot(*xy.T, color=colour, linewidth=0.9, zorder=3)
+        axis.scatter(*xy[0], color=colour, marker=marker, s=45, edgecolors="white", linewidths=0.8, zorder=5)
+    return len(chosen)
 
 
-def _draw_teleporters(axes: Sequence[Any], maze: Maze) -> None:
-    """Entrances A, B, ... and exits 1, 2, ..."""
-    for axis in axes:
-        for places, marker, colour, first in ((maze.entrances, "o", ENTRANCE, "A"), (maze.exits, "D", EXIT, "1")):
-            axis.scatter(*places.T, marker=marker, s=150, color=colour, edgecolors=INK, zorder=4)
-            for index, place in enumerate(places):
-                name = chr(ord(first) + index)
-                axis.text(*place, name, color=INK, fontsize=8, weight="bold", ha="center", va="center", zorder=5)
+def _mark_teleporters(axis: Any, maze: Maze) -> None:
+    """Marks entrances with A, B, ... and exits with 1, 2, ..."""
+    for places, kind, first in ((maze.entrances, "entrance", "A"), (maze.exits, "exit", "1")):
+        axis.scatter(*places.T, s=95, edgecolors=style.INK, linewidths=0.8, zorder=6, **style.MARKERS[kind])
+        for index, place in enumerate(places):
+            name = chr(ord(first) + index)
+            axis.text(*place, name, color="black", fontsize=style.SMALL, ha="center", va="center_baseline", zorder=7)
 
 
-def _exits_told(exits: np.ndarray) -> str:
-    lines = (
+def _exit_counts(exits: np.ndarray) -> str:
+    """One line per entrance: how often each exit was taken from it."""
+    lines = ["teleporters: entrances ■, exits ◆"]
+    lines += [
         f"teleports from {chr(ord('A') + entrance)}: "
         + ", ".join(f"{count:,} to {index + 1}" for index, count in enumerate(counts))
         for entrance, counts in enumerate(exits)
-    )
-    return "      ".join(lines)
+    ]
+    return "\n".join(lines)
+
+
+# --- what all of them share ---
 
 
 def _without_jumps(xy: np.ndarray) -> np.ndarray:
-    """A path with a gap at each teleport, which is not a line."""
+    """A path with a gap at each teleport."""
     xy = xy.astype(float)
-    jumps = np.flatnonzero(np.abs(np.diff(xy, axis=0)).max(1) > 1.0)
+    jumps = np.flatnonzero(np.abs(np.diff(xy, axis=0)).max(1) > MAX_STEP)
     return np.insert(xy, jumps + 1, np.nan, axis=0)
 
 
-def draw_walls(axis: Any, maze: Maze) -> None:
-    """The free cells in white on walls."""
-    axis.set_facecolor(WALL)
-    free = np.where(maze.free, 0.0, np.nan)
-    axis.imshow(free, extent=maze.extent, origin="lower", cmap="Greys", vmin=0, vmax=1, zorder=0)
+def _path_style(success: bool, on_map: bool) -> dict[str, Any]:
+    """Solid lines for successes, dashed ones for failures; over a map of values, bright ones with an outline."""
+    colours = (style.FAILURE_ON_MAP, style.SUCCESS_ON_MAP) if on_map else (style.FAILURE, style.SUCCESS)
+    shared = {"color": colours[success], "linewidth": 1.2, "linestyle": "-" if success else (0, (3, 1))}
+    if on_map:
+        shared["path_effects"] = [withStroke(linewidth=2.4, foreground=style.INK)]
+    return shared
 
 
-def _handles(teleports: bool, success: str, failure: str, outline: float = 0) -> list[Line2D]:
-    """A legend's entries; lines in pale colours need an outline to be seen on paper."""
-    marks = [("start", "o", INK), ("goal", "*", INK)]
+def _draw_path(axis: Any, xy: np.ndarray, success: bool, on_map: bool = False) -> None:
+    """Draws one episode's path; a failed one ends with a cross."""
+    look = _path_style(success, on_map)
+    axis.plot(*_without_jumps(xy).T, zorder=3, **look)
+    if not success:
+        effects = look.get("path_effects")
+        axis.scatter(*xy[-1], marker="x", s=28, linewidths=1.6, color=look["color"], path_effects=effects, zorder=4)
+
+
+def _mark_places(axis: Any, maze: Maze, goal: int) -> None:
+    """Marks teleporters, and the start and the goal of the evaluation episodes for one goal."""
+    for places, kind in ((maze.entrances, "entrance"), (maze.exits, "exit")):
+        axis.scatter(*places.T, s=55, edgecolors=style.INK, linewidths=0.8, zorder=5, **style.MARKERS[kind])
+    outlined = {"edgecolors": "white", "linewidths": 0.8, "zorder": 6}
+    axis.scatter(*maze.starts[goal - 1], s=50, **outlined, **style.MARKERS["start"])
+    axis.scatter(*maze.goals[goal - 1], s=150, **outlined, **style.MARKERS["goal"])
+
+
+def _legend_handles(teleports: bool, on_map: bool = False) -> list[Line2D]:
+    kinds = {"start": "start", "goal": "goal"}
     if teleports:
-        marks += [("teleporter", "X", ENTRANCE), ("its exits, one at random", "D", EXIT)]
-    handles = [Line2D([], [], marker=m, color=c, linestyle="", markersize=9, label=label) for label, m, c in marks]
-    lines = (("episode that arrived", success, ""), ("episode that failed", failure, "" if outline else "x"))
-    effects = [withStroke(linewidth=outline, foreground=INK)] if outline else None
-    style = {"linewidth": 1.8, "markeredgewidth": 1.8, "path_effects": effects}
-    return handles + [Line2D([], [], color=c, marker=m, label=label, **style) for label, c, m in lines]
-
-
-def _draw_values(axis: Any, maze: Maze, values: np.ndarray, extent: Extent) -> Any:
-    axis.set_facecolor(WALL)
-    image = axis.imshow(values, extent=extent, origin="lower", cmap="viridis", vmin=0, vmax=1, interpolation="nearest")
-    left, right, bottom, top = maze.extent
-    axis.set(xlim=(left, right), ylim=(bottom, top))
-    return image
-
-
-def _draw_rollouts(axis: Any, path: Path, goal: int) -> None:
-    recorded = np.load(path)
-    for _, its_goal, _, success, start, length in recorded["index"]:
-        if its_goal != goal:
-            continue
-        _draw_path(axis, recorded["positions"][start : start + length], SUCCESS if success else FAILURE)
-
-
-def _draw_path(axis: Any, xy: np.ndarray, colour: str) -> None:
-    axis.plot(*_without_jumps(xy).T, color=colour, linewidth=1.3, alpha=0.9, zorder=3)
-
-
-def _mark(axis: Any, maze: Maze, goal: int) -> None:
-    axis.set_xticks([])
-    axis.set_yticks([])
-    for places, marker, colour in ((maze.entrances, "X", ENTRANCE), (maze.exits, "D", EXIT)):
-        if len(places):
-            axis.scatter(*places.T, marker=marker, s=90, color=colour, edgecolors=INK, zorder=4)
-    style = {"color": INK, "edgecolors": "white", "zorder": 5}
-    axis.scatter(*maze.starts[goal - 1], marker="o", s=70, **style)
-    axis.scatter(*maze.goals[goal - 1], marker="*", s=230, **style)
+        kinds |= {"entrance": "teleporter", "exit": "teleporter exit (one at random)"}
+    edges = {"markeredgecolor": style.INK, "markeredgewidth": 0.8, "linestyle": ""}
+    sizes = {"goal": 10, "exit": 6}
+    handles = [
+        Line2D([], [], markersize=sizes.get(kind, 7), label=label, **edges, **style.MARKERS[kind])
+        for kind, label in kinds.items()
+    ]
+    for label, success in (("successful episode", True), ("failed episode", False)):
+        look = _path_style(success, on_map)
+        handles.append(Line2D([], [], label=label, marker="" if success else "x", markeredgewidth=1.6, **look))
+    return handles

@@ -1,7 +1,6 @@
-"""`gtrl evaluate --video`: evaluated episodes as a film with the goal beside them and, for mazes, their paths on a map.
+"""`gtrl evaluate --video`: a video of evaluated episodes next to their goals and, for mazes, a map of their paths.
 
-Frames are rendered in processes of their own: which OpenGL MuJoCo renders with is decided, once and for all, when it is
-first imported.
+Frames are rendered in worker processes, because MuJoCo chooses its OpenGL once, when it is first imported.
 """
 
 import math
@@ -21,20 +20,20 @@ from gtrl.errors import RunError, VideoError
 from gtrl.evaluation.evaluate import RECORDED_EPISODES, find_policies, navigation_maze
 from gtrl.evaluation.rollout import Episode, Job, Outcome, episode_errors, load_plugins, roll_out, start_episode
 from gtrl.io.npz import read_npz
-from gtrl.report.cameras import Views, find_gl, make_views, use
+from gtrl.report.cameras import Views, find_gl, make_views, use_gl
 from gtrl.report.figures import trajectories_picture
-from gtrl.report.film import FRAMES_PER_SECOND, Caption, Format, choose_format, compose, packed, write_film
+from gtrl.report.frames import FRAMES_PER_SECOND, Caption, Format, choose_format, compose, compress, write_video
 from gtrl.runs.policy import Policy, load_policy
 from gtrl.runs.run import Run, shown
 from gtrl.tasks import Task
 from gtrl.workers import map_unordered
 
-FRAMES = 125  # of the longest episode: five seconds, so that a whole film takes half a minute
-HELD = FRAMES_PER_SECOND  # an episode's last frame stands for a second
+MAX_FRAMES = 125  # per episode: five seconds, so that a video of five goals takes half a minute
+LAST_FRAME_REPEATS = FRAMES_PER_SECOND  # an episode's last frame is shown for one second
 
 
-class Filmed(IsolatedEnv):
-    """An environment that keeps a picture of each episode's goal, which OGBench shows within a reset, on request."""
+class GoalPictures(IsolatedEnv):
+    """An environment that keeps a picture of the episode's goal, which OGBench renders within a reset on request."""
 
     def __init__(self, env: Any, views: Views) -> None:
         super().__init__(env)
@@ -49,46 +48,47 @@ class Filmed(IsolatedEnv):
 
 
 @dataclass(frozen=True)
-class Film:
-    """An episode: how it went, and its frames, packed. The last one is to be held."""
+class EpisodeVideo:
+    """One episode: its outcome and its compressed frames."""
 
     outcome: Outcome
     frames: list[bytes]
 
 
-def film_episode(policy: Policy, job: Job, env: Filmed) -> Film:
-    """Run a job's one episode as evaluation does, and look at it every few steps."""
+def record_episode(policy: Policy, job: Job, env: GoalPictures) -> EpisodeVideo:
+    """Runs a job's one episode as evaluation does, and renders a frame every few steps and at the end."""
     (episode,) = job.episodes
     header, budget = policy.header, job.task.episode_length or DEFAULT_EPISODE_LENGTH
     title = f"{shown(header['algorithm'])} on {job.task.name}, seed {header['seed']} at step {header['step']:,}"
-    every = math.ceil(budget / FRAMES)
+    steps_per_frame = math.ceil(budget / MAX_FRAMES)
     outcome, frames = None, []
     slot = start_episode(GoalEpisodes(job.task, env), episode, job, policy)
     with episode_errors(job.task, episode):
         while True:
-            if slot.length % every == 0 or outcome:
+            if slot.length % steps_per_frame == 0 or outcome:
                 where = f"goal {episode.goal} of {len(job.task.goal_names)}, episode {episode.number}"
                 caption = Caption(title, f"{where}, step {slot.length} of {budget}", outcome and outcome.success)
-                frames.append(packed(compose(env.views.columns(env.goal), caption)))
+                frames.append(compress(compose(env.views.columns(env.goal), caption)))
             if outcome:
-                return Film(outcome, frames)
+                return EpisodeVideo(outcome, frames)
             noise = slot.noise.standard_normal(policy.noise_dim)
             outcome = slot.step(policy(slot.observation, slot.goal, noise))
 
 
 @lru_cache(maxsize=1)
-def _filmed(task: Task) -> Filmed:
+def _rendered_environment(task: Task) -> GoalPictures:
     env = make_environment(task)
-    return Filmed(env, make_views(env.unwrapped, task))
+    return GoalPictures(env, make_views(env.unwrapped, task))
 
 
-def _film_job(job: tuple[Job, str]) -> Film:
-    use(job[1])
-    load_plugins(job[0].plugins)
-    return film_episode(load_policy(job[0].policy), job[0], _filmed(job[0].task))
+def _record_job(job_and_gl: tuple[Job, str]) -> EpisodeVideo:
+    job, gl = job_and_gl
+    use_gl(gl)
+    load_plugins(job.plugins)
+    return record_episode(load_policy(job.policy), job, _rendered_environment(job.task))
 
 
-def film_policy(
+def record_policy(
     policy: Path,
     task: Task,
     gl: str,
@@ -97,42 +97,43 @@ def film_policy(
     plugins: tuple[str, ...] = (),
     workers: int | None = None,
     show: bool = True,
-) -> list[Film]:
-    """The first evaluated episode of each goal."""
+) -> list[EpisodeVideo]:
+    """Records the first evaluated episode of each goal, in the order of the goals."""
     episodes = [Episode(goal, 0) for goal in range(1, len(task.goal_names) + 1)]
     jobs = [(Job(str(policy), task, (episode,), base_seed, record=0, plugins=plugins), gl) for episode in episodes]
-    films = {}
-    with console.bar("filming", len(jobs), "episodes", show) as bar:
-        for index, film in map_unordered(_film_job, jobs, workers):
-            films[index] = film
-            bar(1, f"{len(films)} of {len(jobs)} goals")
-    return [films[index] for index in range(len(jobs))]
+    videos = {}
+    with console.bar("recording", len(jobs), "episodes", show) as bar:
+        for index, video in map_unordered(_record_job, jobs, workers):
+            videos[index] = video
+            bar(1, f"{len(videos)} of {len(jobs)} goals")
+    return [videos[index] for index in range(len(jobs))]
 
 
-def joined(films: Iterable[Film]) -> list[bytes]:
-    """One after the other, each last frame held."""
-    return [frame for film in films for frame in (*film.frames, *film.frames[-1:] * (HELD - 1))]
+def concatenate(videos: Iterable[EpisodeVideo]) -> list[bytes]:
+    """Returns the frames of all episodes, each episode's last frame repeated for a second."""
+    return [frame for video in videos for frame in (*video.frames, *video.frames[-1:] * (LAST_FRAME_REPEATS - 1))]
 
 
-# --- a run's or a policy's film and picture ---
+# --- the video and the map of a run or a policy ---
 
 
 @dataclass(frozen=True)
-class Studio:
-    """What films are made with; looked for before an evaluation takes its time."""
+class Recorder:
+    """The OpenGL and the video format to use, found before an evaluation starts, so that it is not in vain."""
 
     gl: str
     format: Format
-    file: Path | None = None  # where the film goes; by default into the run directory or beside the policy file
+    file: Path | None = None  # of the video; by default in the run directory or next to the policy file
 
     @classmethod
-    def find(cls, file: Path | None = None, films: int = 1) -> "Studio":
-        if file and films > 1:
-            raise VideoError(f"{file} is one file, but there are {films} films to make: leave it out.")
+    def find(cls, file: Path | None = None, videos: int = 1) -> "Recorder":
+        """Chooses OpenGL and the format. Raises a VideoError where no video can be made."""
+        if file and videos > 1:
+            raise VideoError(f"one file, {file}, is named for {videos} videos: name none to use the default names.")
         file = file and file.expanduser()
         return cls(format=choose_format(file), gl=find_gl(), file=file)
 
-    def film(
+    def record(
         self,
         what: str | Path | Run,
         *,
@@ -143,9 +144,9 @@ class Studio:
         workers: int | None = None,
         show: bool = True,
     ) -> list[Path]:
-        """Film what was just evaluated with the same arguments and, in mazes, draw trajectories; returns the files.
+        """Records what was just evaluated with the same arguments; for mazes, also draws trajectories.
 
-        Of a run: its last evaluated step and, for the film, its first seed.
+        For a run, that is the last evaluated step and, in the video, the first seed. Returns the written files.
         """
         run, policies, headers, plugins, task = find_policies(what, step, task)
         last = headers[-1]["step"]
@@ -154,31 +155,34 @@ class Studio:
         written = []
         if maze := navigation_maze(task):
             written.append(folder / ("trajectories.png" if run else f"{name}.trajectories.png"))
-            paths = _recorded(run) if run else _rolled_out(policy, task, episodes, base_seed, workers)
+            if run:
+                paths = _recorded_trajectories(run)
+            else:
+                paths = _new_trajectories(policy, task, episodes, base_seed, workers)
             seeds = [str(header["seed"]) for header in headers if header["step"] == last]
             of_seeds = f"{'seeds' if len(seeds) > 1 else 'seed'} {', '.join(seeds)}"
             title = f"{shown(headers[-1]['algorithm'])} on {task.name}, {of_seeds} at step {last:,}"
             trajectories_picture(written[0], maze, paths, title)
         how: dict[str, Any] = {"base_seed": base_seed, "workers": workers, "show": show}
-        frames = joined(film_policy(policy, task, self.gl, plugins=plugins, **how))
+        frames = concatenate(record_policy(policy, task, self.gl, plugins=plugins, **how))
         written.append(self.file or folder / f"{name}.{self.format}")
         with console.bar(f"writing {written[-1].name}", len(frames), "frames", show) as bar:
-            write_film(written[-1], frames, bar)
+            write_video(written[-1], frames, bar)
         return written
 
 
 Trajectory = tuple[int, bool, np.ndarray]  # goal, success, positions (T, 2)
 
 
-def _recorded(run: Run) -> list[Trajectory]:
-    """Of all seeds, as evaluation left them."""
+def _recorded_trajectories(run: Run) -> list[Trajectory]:
+    """The trajectories of all seeds that evaluation wrote to `rollouts.npz`."""
     file = read_npz(run.path / "rollouts.npz", RunError, ("positions", "index"))
     rows = file["index"].tolist()
     return [(goal, bool(won), file["positions"][start : start + count]) for _, goal, _, won, start, count in rows]
 
 
-def _rolled_out(policy: Path, task: Task, episodes: int, base_seed: int, workers: int | None) -> list[Trajectory]:
-    """Evaluating a policy file leaves no paths: its first episodes again."""
+def _new_trajectories(policy: Path, task: Task, episodes: int, base_seed: int, workers: int | None) -> list[Trajectory]:
+    """Runs the first episodes again: evaluating a policy file records no trajectories."""
     count = min(episodes, RECORDED_EPISODES)
     played = roll_out([policy], task, count, workers=workers, base_seed=base_seed, record=count)
     outcomes = sorted((outcome for _, outcome in played), key=lambda outcome: outcome.episode.number)

@@ -1,4 +1,4 @@
-"""Films: frames put together from pictures, and written as mp4 or gif."""
+"""Video files: composes frames from pictures and writes them as mp4 or gif."""
 
 import contextlib
 import io
@@ -16,25 +16,25 @@ from PIL import Image, ImageColor, ImageDraw, ImageFont
 
 from gtrl.errors import VideoError
 from gtrl.io.atomic import atomic_write
-from gtrl.report.figures import ARRIVED, FAILED, INK
+from gtrl.report import style
 
 Format = Literal["mp4", "gif"]
 FORMATS: tuple[Format, ...] = ("mp4", "gif")
-FRAMES_PER_SECOND = 25  # 40 ms: gif counts in hundredths of a second
-GAP, HEADER, LABEL = 12, 58, 20  # pixels: around pictures, over all of them, over each
-PAPER, QUIET = "#ebe8e1", "#6b7680"  # walls are white
-PALETTE_SAMPLES = 32  # frames
+FRAMES_PER_SECOND = 25  # a frame lasts 40 ms: gif files have a resolution of 10 ms
+GAP, HEADER, LABEL = 12, 58, 20  # pixels: around pictures, height of the caption, height of each label
+BACKGROUND, LABEL_COLOUR = "#ebe8e1", "#6b7680"  # not white: rendered walls are
+PALETTE_FRAMES = 32  # frames that a gif's palette is chosen from
 
 
 class Picture(NamedTuple):
-    """A picture (H, W, 3) uint8 and what it shows."""
+    """Pixels (H, W, 3) uint8 and the label above them."""
 
     label: str
     pixels: np.ndarray
 
 
 class Caption(NamedTuple):
-    """What stands over the pictures; `success` is None while nobody knows."""
+    """The text above the pictures; `success` is None until the episode has ended."""
 
     title: str
     text: str
@@ -42,52 +42,55 @@ class Caption(NamedTuple):
 
     @property
     def verdict(self) -> tuple[str, str]:
-        """The last word, and its colour."""
-        return {None: ("", INK), True: ("goal reached", ARRIVED), False: ("goal not reached", FAILED)}[self.success]
+        """The outcome as text, and its colour."""
+        if self.success is None:
+            return "", style.INK
+        return ("goal reached", style.SUCCESS) if self.success else ("goal not reached", style.FAILURE)
 
 
 @lru_cache
 def _font(size: int, bold: bool = False) -> ImageFont.FreeTypeFont:
-    """Matplotlib's own, so that it is there on every machine and films look like figures."""
+    """The font of the figures, from the files that Matplotlib brings along."""
     name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
     return ImageFont.truetype(str(Path(mpl.get_data_path(), "fonts", "ttf", name)), size)
 
 
 def compose(columns: Sequence[Sequence[Picture]], caption: Caption) -> Image.Image:
-    """A frame: columns of pictures side by side, each picture under its label, all of them under the caption."""
+    """Returns a frame: columns of pictures side by side, a label above each picture, the caption above all."""
     widths = [max(picture.pixels.shape[1] for picture in column) for column in columns]
     heights = [sum(LABEL + len(picture.pixels) for picture in column) + GAP * (len(column) - 1) for column in columns]
     width, height = sum(widths) + GAP * (len(columns) + 1), HEADER + max(heights) + GAP
-    frame = Image.new("RGB", (width + width % 2, height + height % 2), PAPER)  # H.264 takes even sizes only
+    frame = Image.new("RGB", (width + width % 2, height + height % 2), BACKGROUND)  # H.264 needs even sizes
     draw = ImageDraw.Draw(frame)
-    draw.text((GAP, 19), caption.title, INK, _font(15, bold=True), anchor="lm")
-    draw.text((GAP, 43), caption.text, INK, _font(14), anchor="lm")
-    word, colour = caption.verdict
-    draw.text((width - GAP, 43), word, colour, _font(14, bold=True), anchor="rm")
+    draw.text((GAP, 19), caption.title, style.INK, _font(15, bold=True), anchor="lm")
+    draw.text((GAP, 43), caption.text, style.INK, _font(14), anchor="lm")
+    verdict, colour = caption.verdict
+    draw.text((width - GAP, 43), verdict, colour, _font(14, bold=True), anchor="rm")
     left = GAP
-    for column, its_width in zip(columns, widths, strict=True):
+    for column, column_width in zip(columns, widths, strict=True):
         top = HEADER
         for label, pixels in column:
-            draw.text((left, top + LABEL // 2), label, QUIET, _font(12), anchor="lm")
+            draw.text((left, top + LABEL // 2), label, LABEL_COLOUR, _font(12), anchor="lm")
             frame.paste(Image.fromarray(pixels), (left, top + LABEL))
             top += LABEL + len(pixels) + GAP
-        left += its_width + GAP
+        left += column_width + GAP
     return frame
 
 
-def packed(frame: Image.Image) -> bytes:
-    """A frame as a PNG file: a tenth of its pixels, so that a whole film fits into memory."""
+def compress(frame: Image.Image) -> bytes:
+    """Returns a frame as PNG, a tenth of the size of its pixels: all frames of a video are in memory at once."""
     file = io.BytesIO()
     frame.save(file, "PNG", compress_level=1)
     return file.getvalue()
 
 
-def unpacked(frame: bytes) -> Image.Image:
+def decompress(frame: bytes) -> Image.Image:
+    """Returns the image that `compress` was given."""
     return Image.open(io.BytesIO(frame)).convert("RGB")
 
 
 def find_encoder() -> str | None:
-    """The program that writes mp4: ffmpeg on the path, or the one that comes with imageio-ffmpeg."""
+    """Returns the program that writes mp4: ffmpeg on the path, else that of imageio-ffmpeg; None without either."""
     if found := shutil.which("ffmpeg"):
         return found
     try:
@@ -99,7 +102,10 @@ def find_encoder() -> str | None:
 
 
 def choose_format(path: Path | None) -> Format:
-    """By the file's ending; without a file, mp4 where there is an encoder and gif elsewhere."""
+    """Returns the format by the file's suffix; without a file, mp4 if there is an encoder, else gif.
+
+    Raises a VideoError for other suffixes, and for mp4 without an encoder.
+    """
     encoder = find_encoder()
     if path is None:
         return "mp4" if encoder else "gif"
@@ -114,27 +120,31 @@ def choose_format(path: Path | None) -> Format:
     raise VideoError(f"{path} is neither an .mp4 nor a .gif file.")
 
 
-def write_film(path: Path, frames: Sequence[bytes], done: Callable[[int], None] | None = None) -> None:
-    """Write packed frames of one size, in the format of the file's ending; `done` hears of each one."""
+def write_video(path: Path, frames: Sequence[bytes], on_frames: Callable[[int], None] | None = None) -> None:
+    """Writes compressed frames of one size, in the format of the file's suffix.
+
+    `on_frames` is called with 1 after each frame, for a progress bar.
+    """
     write = {"mp4": _write_mp4, "gif": _write_gif}[choose_format(path)]
     path.parent.mkdir(parents=True, exist_ok=True)
 
     def images() -> Iterator[Image.Image]:
         for frame in frames:
-            yield unpacked(frame)
-            if done:
-                done(1)
+            yield decompress(frame)
+            if on_frames:
+                on_frames(1)
 
     with atomic_write(path) as file:
         write(file, images(), frames)
 
 
 def _write_gif(file: BinaryIO, images: Iterator[Image.Image], frames: Sequence[bytes]) -> None:
-    # One palette for the whole film: colours of its own in each frame would flicker, and weigh more than the picture.
-    chosen = np.unique(np.linspace(0, len(frames) - 1, PALETTE_SAMPLES).astype(int))
-    samples = [np.asarray(unpacked(frames[index]))[::2, ::2].reshape(-1, 3) for index in chosen]
-    inks = np.array([ImageColor.getrgb(colour) for colour in (PAPER, INK, QUIET, ARRIVED, FAILED)], np.uint8)
-    pixels = np.concatenate([inks, *samples])[None]
+    # One palette for all frames: with one per frame, colours would flicker, and the file would be larger.
+    chosen = np.unique(np.linspace(0, len(frames) - 1, PALETTE_FRAMES).astype(int))
+    samples = [np.asarray(decompress(frames[index]))[::2, ::2].reshape(-1, 3) for index in chosen]
+    names = (BACKGROUND, style.INK, LABEL_COLOUR, style.SUCCESS, style.FAILURE)
+    fixed = np.array([ImageColor.getrgb(colour) for colour in names], np.uint8)
+    pixels = np.concatenate([fixed, *samples])[None]
     palette = Image.fromarray(pixels).quantize(256, Image.Quantize.MAXCOVERAGE)
     reduced = (image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images)
     duration = 1000 // FRAMES_PER_SECOND
@@ -142,8 +152,8 @@ def _write_gif(file: BinaryIO, images: Iterator[Image.Image], frames: Sequence[b
 
 
 def _write_mp4(file: BinaryIO, images: Iterator[Image.Image], frames: Sequence[bytes]) -> None:
-    width, height = unpacked(frames[0]).size
-    # The encoder's own choice for mp4 is H.264 where it can; yuv420p is what every player can show.
+    width, height = decompress(frames[0]).size
+    # The encoder's default for mp4 is H.264 where it has it; every player can show yuv420p.
     command = [
         find_encoder() or "ffmpeg", "-y", "-loglevel", "error",
         "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", str(FRAMES_PER_SECOND), "-i", "-",
@@ -151,11 +161,11 @@ def _write_mp4(file: BinaryIO, images: Iterator[Image.Image], frames: Sequence[b
     ]  # fmt: skip
     with tempfile.TemporaryFile() as messages:
         encoder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=messages, stderr=messages)  # noqa: S603
-        with contextlib.suppress(BrokenPipeError), encoder:  # one that ends early says why
+        with contextlib.suppress(BrokenPipeError), encoder:  # an encoder that ends early has written why
             assert encoder.stdin is not None
             for image in images:
                 encoder.stdin.write(image.tobytes())
         if encoder.returncode:
             messages.seek(0)
-            last = messages.read().decode(errors="replace").strip().splitlines()[-1:] or ["it does not say why"]
-            raise VideoError(f"{command[0]} could not write the film ({last[0]}); a .gif file does not need it.")
+            last = messages.read().decode(errors="replace").strip().splitlines()[-1:] or ["no message"]
+            raise VideoError(f"{command[0]} could not write the video ({last[0]}); a .gif file does not need it.")
