@@ -28,7 +28,7 @@ def maze_picture(out: Path, runs: dict[str, Path], exact: Path, goal: int, rates
     `runs` (run directories) and `rates` (success of each seed in percent) are keyed by the method's name; `exact` holds
     points and values; `goal` is counted from 1.
     """
-    maps = {name: np.load(path / "values.npz") for name, path in runs.items()}
+    maps = {name: _read(path / "values.npz") for name, path in runs.items()}
     maze = Maze.from_arrays(next(iter(maps.values())))
     figure = style.new_figure(6.6)
     axes = figure.subplots(2, 2)
@@ -59,8 +59,8 @@ def _exact_values(maze: Maze, file: Path) -> tuple[np.ndarray, Extent]:
     The agent's centre never comes closer to a wall than its radius. There, the value is that of the nearest position it
     can be at, so that the map has the outline of the others.
     """
-    with np.load(file) as arrays:
-        points, values = arrays["points"], arrays["values"]
+    arrays = _read(file)
+    points, values = arrays["points"], arrays["values"]
     grid = Grid(points, ~np.isnan(values))
     nearest = np.asarray(distance_transform_edt(~grid.free, return_distances=False, return_indices=True))
     corners = np.array([(-1, -1), (-1, 1), (1, -1), (1, 1)]) * 1e-3  # points on a border belong to the free cell
@@ -74,8 +74,8 @@ def _draw_values(axis: Any, values: np.ndarray, extent: Extent) -> Any:
 
 def _recorded_paths(file: Path, goal: int) -> list[tuple[bool, np.ndarray]]:
     """The (success, positions) of the episodes for one goal that `rollouts.npz` holds."""
-    with np.load(file) as arrays:
-        positions, index = arrays["positions"], arrays["index"].tolist()
+    arrays = _read(file)
+    positions, index = arrays["positions"], arrays["index"].tolist()
     return [(bool(won), positions[start : start + length]) for _, of, _, won, start, length in index if of == goal]
 
 
@@ -178,6 +178,11 @@ def _exit_counts(exits: np.ndarray) -> str:
 
 
 # --- what all of them share ---
+
+
+def _read(file: Path) -> dict[str, np.ndarray]:
+    with np.load(file) as arrays:
+        return dict(arrays)
 
 
 def _without_jumps(xy: np.ndarray) -> np.ndarray:
