@@ -217,12 +217,12 @@ UNFIT: dict[str, tuple[dict[str, Any], str]] = {
     "NaN": ({"observations": np.where(WIDE.cumsum(0) == 2, np.nan, WIDE)}, "holds NaN or infinity in 1 rows, .* row 3"),
     "too large": ({"observations": WIDE * [[1e39, 1]]}, "holds numbers too large for float32 in 9 rows, .* row 0"),
     "too large below": ({"qvel": WIDE * -1e300}, "'qvel' holds numbers too large for float32 in 9 rows"),
-    "terminals of 2": ({"terminals": np.arange(9) % 3}, "'terminals' holds something else than 0 and 1 in 3 rows"),
-    "terminals of a half": ({"terminals": np.full(9, 0.5)}, "'terminals' holds something else than 0 and 1 in 9 rows"),
-    "terminals below": ({"terminals": np.isin(np.arange(9), [3, 8]) * -1}, "something else than 0 and 1 in 2 rows"),
+    "terminals of 2": ({"terminals": np.arange(9) % 3}, "'terminals' holds values other than 0 and 1 in 3 rows"),
+    "terminals of a half": ({"terminals": np.full(9, 0.5)}, "'terminals' holds values other than 0 and 1 in 9 rows"),
+    "terminals below": ({"terminals": np.isin(np.arange(9), [3, 8]) * -1}, "values other than 0 and 1 in 2 rows"),
     "terminals of NaN": ({"terminals": np.full(9, np.nan)}, "'terminals' holds NaN or infinity in 9 rows"),
-    "smallest int8": ({"actions": np.full((9, 2), -128, np.int8)}, "'actions' reach 128, outside -1 to 1"),
-    "largest uint8": ({"actions": np.full((9, 2), 255, np.uint8)}, "'actions' reach 255, outside -1 to 1"),
+    "smallest int8": ({"actions": np.full((9, 2), -128, np.int8)}, "'actions' have absolute values up to 128, outside -1 to 1"),
+    "largest uint8": ({"actions": np.full((9, 2), 255, np.uint8)}, "'actions' have absolute values up to 255, outside -1 to 1"),
     "a number": ({"observations": np.float32(3)}, "its arrays differ in length"),
 }  # fmt: skip
 

@@ -220,7 +220,7 @@ def test_drawer_and_window(write: Write) -> None:
     assert report.problems == []  # the rails allow two centimetres more
     qpos[:3, 23] = 0.03
     problems = examine(write("scene-play", qpos, button_states=buttons)).problems
-    assert problems == ["drawer within its rails: only 97.00% of the rows"]
+    assert problems == ["drawer within its range: only 97.00% of the rows"]
 
 
 def test_buttons(write: Write) -> None:
@@ -256,7 +256,7 @@ def test_other_sizes_are_reported_without_a_problem(mini_file: Path, write_file:
     assert shown(report, "numbers in actions") == ("2", "2")
     assert shown(report, "actions") == ("-1 to 1", "-1 to 1")
     assert report.problems == []
-    assert check_file(mini_file, public=True).problems == [f"it has episodes 12 where {MINI} has 300"]
+    assert check_file(mini_file, public=True).problems == [f"it has 12 episodes where {MINI} has 300"]
     uneven = check_file(write_file(f"{MINI}-v0-001.npz"))
     assert shown(uneven, "transitions an episode") == ("3 to 4", "200")
     assert uneven.problems == []
@@ -268,7 +268,7 @@ def test_validation_file_is_expected_to_have_a_tenth(mini_file: Path, write: Wri
     assert shown(check_file(mini_file, validation=True), "episodes") == ("12", "30")
     full = write(MINI, np.zeros((300 * 201, 2)), np.arange(300 * 201) % 201 == 200)
     assert check_file(full, public=True).problems == []
-    assert check_file(full, public=True, validation=True).problems == [f"it has episodes 300 where {MINI} has 30"]
+    assert check_file(full, public=True, validation=True).problems == [f"it has 300 episodes where {MINI} has 30"]
 
 
 # --- the command, and its picture ---
@@ -366,7 +366,7 @@ def test_problems_in_a_folder_of_shards(write_file: Write, tmp_path: Path, capsy
     assert main(["data", "check", str(tmp_path)]) == 2
     problems = {row[0]: row[3] for row in table_in(capsys.readouterr().out)}
     assert problems["a.npz"] == problems["c.npz"] == ""
-    assert problems["b.npz"] == "'actions' reach 3, outside -1 to 1"
+    assert problems["b.npz"] == "'actions' have absolute values up to 3, outside -1 to 1"
     assert problems["d.npz"] == "its task or its dimensions differ from the first file's"
     (tmp_path / "c.npz").write_bytes(b"PK")
     assert main(["data", "check", str(tmp_path)]) == 2

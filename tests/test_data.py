@@ -261,7 +261,7 @@ BAD = {
     "no terminal": ({"terminals": np.zeros(9, bool)}, "no row is marked as the last of its episode"),
     "rows after": ({"terminals": np.arange(9) == 6}, "the 2 rows after the last terminal belong to no episode"),
     "single row": ({"terminals": np.isin(np.arange(9), [3, 4, 8])}, "1 episodes have a single row .*first in row 4"),
-    "actions too large": ({"actions": np.full((9, 2), 1.1)}, "'actions' reach 1.1"),
+    "actions too large": ({"actions": np.full((9, 2), 1.1)}, "'actions' have absolute values up to 1.1"),
     "no actions": ({"actions": np.zeros((9, 0))}, "actions"),
     "observation dimensions": ({"observations": np.zeros((9, 3))}, "observations have 3 dimensions where .* has 2"),
     "action dimensions": ({"actions": np.zeros((9, 5))}, f"actions have 5 dimensions where {MINI} has 2"),

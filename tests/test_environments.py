@@ -235,7 +235,7 @@ def test_environments_that_cannot_be_made_are_reported(environment: Any, message
         ({"name": 3}, "a task's name is 3"),
         ({"environment": ""}, "its environment must be a factory, a Gymnasium id or module:factory"),
         ({"environment": 3}, "its environment must be"),
-        ({"goals": 0}, "goals is 0 and must be a number of task ids from 1 up"),
+        ({"goals": 0}, "goals is 0 and must be a positive number of task ids"),
         ({"goals": True}, "goals is True"),
         ({"goals": []}, r"goals is \(\)"),
         ({"goals": 2.5}, r"goals is 2\.5"),

@@ -1,1 +1,1 @@
-"""Datasets: read, check, slice goals, sample batches, collect."""
+"""Datasets: reading, checking, goals, batch sampling, collection and download."""

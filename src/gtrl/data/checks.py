@@ -1,4 +1,4 @@
-"""What is in a dataset file, and what is wrong with it. NumPy only."""
+"""Validation of dataset files. Uses NumPy only."""
 
 import re
 from dataclasses import dataclass, field, replace
@@ -10,11 +10,13 @@ import numpy as np
 from gtrl.data.task_goals import Arrays, task_goals
 from gtrl.errors import DataError
 from gtrl.io.npz import read_npz
-from gtrl.tasks import EXTRA_TASKS, TASKS, VALIDATION_SHARE, OGBenchTask, Task
+from gtrl.tasks import EXTRA_TASKS, TASKS, VALIDATION_RATIO, OGBenchTask, Task
 
 REQUIRED_KEYS = ("observations", "actions", "terminals")
-DATASET_KEYS = (*REQUIRED_KEYS, "qpos", "qvel", "button_states", "goals")
-REAL_DTYPE_KINDS = "biuf"  # the dtypes that can be trained on
+DATASET_KEYS = (*REQUIRED_KEYS, "qpos", "qvel", "button_states", "goals")  # all other arrays of a file are ignored
+REAL_DTYPE_KINDS = "biuf"  # Booleans, integers and floating-point numbers
+ACTION_TOLERANCE = 1e-6  # by which actions may exceed 1
+# What arrays of other kinds hold, for messages.
 DTYPE_KIND_NAMES = {
     "c": "complex numbers",
     "M": "dates",
@@ -26,12 +28,12 @@ DTYPE_KIND_NAMES = {
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of a dataset file that mean something here."""
+    """Reads the arrays of a dataset file that the package uses."""
     return read_npz(path, DataError, DATASET_KEYS)
 
 
 def check_arrays(arrays: Arrays, task: Task | None = None) -> list[str]:
-    """What is wrong, a clause each; an empty list where nothing is."""
+    """Returns the problems with a dataset's arrays; an empty list if they are valid."""
     missing = [key for key in REQUIRED_KEYS if key not in arrays]
     if missing:
         return [f"it has no array '{key}'" for key in missing]
@@ -39,25 +41,26 @@ def check_arrays(arrays: Arrays, task: Task | None = None) -> list[str]:
     if problems:
         return problems
     for key, value in arrays.items():
-        finite, on_device = np.isfinite(value), np.isfinite(_float32(value))
+        finite, finite_in_float32 = np.isfinite(value), np.isfinite(_float32(value))
         problems += _rows_with("NaN or infinity", key, ~finite)
-        problems += _rows_with("numbers too large for float32", key, finite & ~on_device)
+        problems += _rows_with("numbers too large for float32", key, finite & ~finite_in_float32)
     terminals, actions = arrays["terminals"], arrays["actions"]
-    problems += _rows_with("something else than 0 and 1", "terminals", (terminals != 0) & (terminals != 1))
+    problems += _rows_with("values other than 0 and 1", "terminals", (terminals != 0) & (terminals != 1))
     problems += _episode_problems(terminals)
-    reach = max(-float(actions.min()), float(actions.max()))  # the absolute value of an int8 may be negative
-    if reach > 1 + 1e-6:
-        problems.append(f"'actions' reach {reach:.3g}, outside -1 to 1")
+    largest = max(-float(actions.min()), float(actions.max()))  # not np.abs, which overflows for int8
+    if largest > 1 + ACTION_TOLERANCE:
+        problems.append(f"'actions' have absolute values up to {largest:.3g}, outside -1 to 1")
     return problems + (_task_problems(arrays, task) if task else [])
 
 
 def _float32(value: np.ndarray) -> np.ndarray:
-    """As the device will hold it: too large a number becomes infinity."""
+    """Converts to float32, as on the device; numbers that are too large become infinity."""
     with np.errstate(over="ignore", invalid="ignore"):
         return value.astype(np.float32, copy=False)
 
 
 def _rows_with(what: str, key: str, where: np.ndarray) -> list[str]:
+    """Returns the problem that some rows of an array hold `what`, if `where` is true anywhere."""
     if not where.any():
         return []
     rows = np.flatnonzero(where.reshape(len(where), -1).any(1))
@@ -67,8 +70,8 @@ def _rows_with(what: str, key: str, where: np.ndarray) -> list[str]:
 def _shape_problems(arrays: Arrays) -> list[str]:
     lengths = {key: len(value) if value.ndim else 0 for key, value in arrays.items()}
     if len(set(lengths.values())) > 1:
-        each = ", ".join(f"{key} {length}" for key, length in lengths.items())
-        return [f"its arrays differ in length ({each})"]
+        listed = ", ".join(f"{key} {length}" for key, length in lengths.items())
+        return [f"its arrays differ in length ({listed})"]
     if lengths["observations"] == 0:
         return ["it has no rows"]
     problems = [
@@ -76,8 +79,8 @@ def _shape_problems(arrays: Arrays) -> list[str]:
         for key, value in arrays.items()
         if value.dtype.kind not in REAL_DTYPE_KINDS
     ]
-    flat = [key for key in arrays if key != "terminals" and (arrays[key].ndim != 2 or 0 in arrays[key].shape)]
-    problems += [f"'{key}' has shape {arrays[key].shape}, not (rows, dimension)" for key in flat]
+    misshapen = [key for key in arrays if key != "terminals" and (arrays[key].ndim != 2 or 0 in arrays[key].shape)]
+    problems += [f"'{key}' has shape {arrays[key].shape}, not (rows, dimension)" for key in misshapen]
     if arrays["terminals"].ndim != 1:
         problems.append(f"'terminals' has shape {arrays['terminals'].shape}, not (rows,)")
     return problems
@@ -86,14 +89,14 @@ def _shape_problems(arrays: Arrays) -> list[str]:
 def _episode_problems(terminals: np.ndarray) -> list[str]:
     last = np.flatnonzero(terminals)
     if len(last) == 0:
-        return ["no row is marked as the last of its episode ('terminals' is false throughout)"]
+        return ["no row is marked as the last of its episode ('terminals' is always false)"]
     problems = []
     if last[-1] != len(terminals) - 1:
         problems.append(f"the {len(terminals) - 1 - last[-1]} rows after the last terminal belong to no episode")
     single = np.flatnonzero(np.diff(last, prepend=-1) == 1)
     if len(single):
         problems.append(
-            f"{len(single)} episodes have a single row and so no transition, first in row {last[single[0]]}"
+            f"{len(single)} episodes have a single row and therefore no transition, first in row {last[single[0]]}"
         )
     return problems
 
@@ -105,14 +108,14 @@ def _task_problems(arrays: Arrays, task: Task) -> list[str]:
             goals = task_goals(arrays, task)
     except DataError as error:
         return [*problems, f"{error} (task {task.name})"]
-    if "qpos" in arrays:  # goals are multiples of it
-        held = np.isfinite(_float32(arrays["qpos"])).all(1, keepdims=True)
-        problems += _rows_with("numbers too large for goals", "qpos", held & ~np.isfinite(goals))
+    if "qpos" in arrays:  # goals are scaled entries of qpos and may overflow where it does not
+        finite = np.isfinite(_float32(arrays["qpos"])).all(1, keepdims=True)
+        problems += _rows_with("numbers too large for goals", "qpos", finite & ~np.isfinite(goals))
     return problems + size_problems(task, goals=goals.shape[1])
 
 
 def size_problems(task: Task, **sizes: int) -> list[str]:
-    """Where the sizes of `observations`, `actions` or `goals` differ from what the task says, a clause each."""
+    """Returns the problems with the sizes of `observations`, `actions` or `goals`, compared with the task's."""
     expected = {"observations": task.observation_dim, "actions": task.action_dim, "goals": task.goal_dim}
     return [
         f"{key} have {found} dimensions where {task.name} has {expected[key]}"
@@ -122,7 +125,7 @@ def size_problems(task: Task, **sizes: int) -> list[str]:
 
 
 class Fact(NamedTuple):
-    """One line of a comparison: what the file has and what the task's own dataset has."""
+    """One line of `gtrl data check`: a property of the file, and the same property of the task's public dataset."""
 
     what: str
     found: str
@@ -132,7 +135,7 @@ class Fact(NamedTuple):
 
 @dataclass(frozen=True)
 class Report:
-    """What `gtrl data check` prints."""
+    """The result of checking a dataset file, as `gtrl data check` prints it."""
 
     path: Path
     task: Task | None
@@ -140,14 +143,14 @@ class Report:
     episodes: int = 0
     transitions: int = 0
     lengths: tuple[int, int] = (0, 0)  # transitions of the shortest and the longest episode
-    ranges: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
-    facts: list[Fact] = field(default_factory=list)  # beside the task's own dataset
+    ranges: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)  # minimum and maximum by column
+    facts: list[Fact] = field(default_factory=list)  # compared with the task's public dataset
     problems: list[str] = field(default_factory=list)
-    picture: Path | None = None
+    picture: Path | None = None  # a plot of the data, if one was written
 
 
 def task_of(path: Path) -> Task | None:
-    """The task a file is named after, if any; a shard's number does not matter."""
+    """Returns the task that a file is named after, or None. The number of a shard is ignored."""
     name = re.sub(r"-v0(-\d+)?$", "", path.stem.removesuffix("-val"))
     return (TASKS | EXTRA_TASKS).get(name)
 
@@ -155,9 +158,13 @@ def task_of(path: Path) -> Task | None:
 def check_file(
     path: str | Path, task: Task | None = None, *, validation: bool | None = None, public: bool = False
 ) -> Report:
-    """Read a file and say what it holds and what is wrong with it.
+    """Reads a file and reports its content and the problems with it.
 
-    With `public`, it must be the task's whole public dataset: as many episodes, as long.
+    Args:
+        path: The file.
+        task: The task that it is for; by default the one that the file is named after.
+        validation: Whether it is a validation file; by default, whether its name ends in `-val`.
+        public: Whether it must have the number and length of episodes of the task's public dataset.
     """
     path = Path(path).expanduser()
     return check(path, read_arrays(path), task or task_of(path), validation=validation, public=public)
@@ -166,7 +173,7 @@ def check_file(
 def check(
     path: Path, arrays: Arrays, task: Task | None, *, validation: bool | None = None, public: bool = False
 ) -> Report:
-    """The same for arrays that were read already."""
+    """Reports the content of arrays that were read from a file, and the problems with them; see `check_file`."""
     problems = check_arrays(arrays, task)
     found: dict[str, Any] = {"shapes": {key: value.shape for key, value in arrays.items()}}
     if "terminals" in arrays and arrays["terminals"].ndim == 1 and arrays["terminals"].any():
@@ -185,24 +192,24 @@ def check(
     facts = _compare(report, task, path.stem.endswith("-val") if validation is None else validation)
     if public:
         differing = [fact for fact in facts if not fact.agrees]
-        problems = [f"it has {fact.what} {fact.found} where {task.name} has {fact.expected}" for fact in differing]
+        problems = [f"it has {fact.found} {fact.what} where {task.name} has {fact.expected}" for fact in differing]
     return replace(report, facts=facts, problems=problems)
 
 
 def _compare(report: Report, task: OGBenchTask, validation: bool) -> list[Fact]:
-    """The file beside the task's public dataset; where they may differ in good right, it is no problem."""
-    count = max(1, task.trajectories // VALIDATION_SHARE) if validation else task.trajectories
+    """Compares the file with the task's public dataset. A difference is a problem only with `public`."""
+    count = max(1, task.trajectories // VALIDATION_RATIO) if validation else task.trajectories
     length = task.trajectory_length
     shortest, longest = report.lengths
     steps = f"{longest:,}" if shortest == longest else f"{shortest:,} to {longest:,}"
     dims = [
-        Fact(f"numbers in {key}", f"{report.shapes[key][1]}", f"{expected}")
+        Fact(f"dimensions of {key}", f"{report.shapes[key][1]}", f"{expected}")
         for key, expected in (("observations", task.observation_dim), ("actions", task.action_dim))
     ]
     low, high = (bound.item() for bound in (np.min(report.ranges["actions"][0]), np.max(report.ranges["actions"][1])))
     return [
         Fact("episodes", f"{report.episodes:,}", f"{count:,}", report.episodes == count),
-        Fact("transitions an episode", steps, f"{length:,}", shortest == longest == length),
+        Fact("transitions per episode", steps, f"{length:,}", shortest == longest == length),
         *dims,
         Fact("actions", f"{low:.3g} to {high:.3g}", "-1 to 1"),
     ]

@@ -1,4 +1,4 @@
-"""The task's goal at every row of a dataset."""
+"""Computation of the task's goal at every row of a dataset."""
 
 from collections.abc import Mapping
 
@@ -12,9 +12,9 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def task_goals(arrays: Arrays, task: Task | None) -> np.ndarray:
-    """The goal at every row, (rows, goal_dim).
+    """Returns the goal at every row, (rows, goal_dim), as `Task.goal` defines it.
 
-    What the task says; without a task, or where it says nothing, the array `goals`, or the whole observation.
+    Without a task, or if it does not define goals, returns the array `goals`, or whole observations without one.
     """
     goal = task.goal if task else None
     if goal is None:
@@ -22,15 +22,15 @@ def task_goals(arrays: Arrays, task: Task | None) -> np.ndarray:
     if isinstance(goal, str):
         goal = resolve(goal)
     if callable(goal):
-        return _checked(goal(arrays), arrays, task)
+        return _checked_goals(goal(arrays), arrays, task)
     columns = list(goal)
     width = arrays["observations"].shape[1]
     if not all(-width <= column < width for column in columns):
-        raise DataError(f"its observations have {width} columns, and the goal is columns {columns}")
+        raise DataError(f"its observations have {width} columns, but the goal is columns {columns}")
     return arrays["observations"][:, columns]
 
 
-def _checked(goals: object, arrays: Arrays, task: Task | None) -> np.ndarray:
+def _checked_goals(goals: object, arrays: Arrays, task: Task | None) -> np.ndarray:
     found, rows = np.asarray(goals), len(arrays["observations"])
     if found.ndim != 2 or len(found) != rows:
         name = task.name if task else "the task"

@@ -1,1 +1,1 @@
-"""Environments."""
+"""Environments: construction, goal conventions, seeding, and the geometry of mazes."""

@@ -1,4 +1,4 @@
-"""How each environment gets randomness of its own."""
+"""Isolation of an environment's random numbers from those of the rest of the process."""
 
 import contextlib
 import warnings
@@ -10,30 +10,33 @@ import numpy as np
 
 @contextlib.contextmanager
 def ignore_warnings() -> Iterator[None]:
-    """Without what OGBench's imports and spaces warn of on every machine without a screen."""
+    """Suppresses warnings, such as those that importing OGBench gives on machines without a display."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
-_global: Any = np.random  # its stubs do not know of the generator behind the global functions
+_global: Any = np.random  # untyped: the stubs lack get_bit_generator and set_bit_generator
 
 
 def _keep_action_space(env: Any) -> None:
-    """Manipulation environments make a fresh action space, seeded by chance, at each look; give them one to keep."""
-    kind = type(env)
-    if isinstance(getattr(kind, "action_space", None), property):
+    """Gives an environment a fixed action space.
+
+    OGBench's manipulation environments create a new action space, randomly seeded, at each access.
+    """
+    env_class = type(env)
+    if isinstance(getattr(env_class, "action_space", None), property):
         with ignore_warnings():
             if env.action_space is not env.action_space:
-                env.__class__ = type(kind.__name__, (kind,), {"action_space": env.action_space})
+                env.__class__ = type(env_class.__name__, (env_class,), {"action_space": env.action_space})
 
 
 class IsolatedEnv:
-    """An environment whose episodes depend on their seed alone.
+    """An environment whose episodes depend only on their seed.
 
-    OGBench draws from three places: the global NumPy generator, `env.np_random` and `env.action_space`.
-    All three are seeded at each reset, and the environment's own generator stands in for the global one
-    while it runs, so that environments that share a process do not disturb each other.
+    OGBench draws random numbers from the global NumPy generator, `env.np_random` and `env.action_space`. All three
+    are seeded at each reset. While the environment runs, its own generator replaces the global one, so that
+    environments in the same process do not affect each other.
     """
 
     def __init__(self, env: Any) -> None:
@@ -43,20 +46,23 @@ class IsolatedEnv:
 
     @contextlib.contextmanager
     def own_random_state(self) -> Iterator[None]:
-        before = _global.get_bit_generator()
+        """Replaces the global NumPy generator by the environment's own while the context is active."""
+        previous = _global.get_bit_generator()
         _global.set_bit_generator(self._generator)
         try:
             yield
         finally:
-            _global.set_bit_generator(before)
+            _global.set_bit_generator(previous)
 
     def reset(self, seed: np.random.SeedSequence, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        for_global, for_env, for_actions = (int(word) for word in seed.generate_state(3))
-        self._generator = np.random.MT19937(for_global)
-        self.env.unwrapped.action_space.seed(for_actions)
+        """Seeds all generators, then resets the environment."""
+        global_seed, env_seed, action_seed = (int(word) for word in seed.generate_state(3))
+        self._generator = np.random.MT19937(global_seed)
+        self.env.unwrapped.action_space.seed(action_seed)
         with self.own_random_state():
-            return self.env.reset(seed=for_env, options=options)
+            return self.env.reset(seed=env_seed, options=options)
 
     def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Takes a step with the environment's own random numbers."""
         with self.own_random_state():
             return self.env.step(action)

@@ -1,4 +1,4 @@
-"""Making a task's environment."""
+"""Construction of a task's environment."""
 
 import contextlib
 import logging
@@ -19,9 +19,9 @@ DEFAULT_EPISODE_LENGTH = 1000  # steps, where neither the task nor the environme
 
 
 def make_environment(task: Task, **options: Any) -> Any:
-    """The task's evaluation environment, with its step budget; goals in the task's own form.
+    """Makes the task's evaluation environment, with its step limit.
 
-    `options` go to the environment: manipulation tasks have a mode of their own for data collection.
+    `options` are passed to the environment; manipulation tasks have a mode for data collection.
     """
     with tempfile.TemporaryDirectory() as folder, _temporary_files_in(folder), ignore_warnings():
         try:
@@ -36,48 +36,48 @@ def make_environment(task: Task, **options: Any) -> Any:
 
         if not isinstance(env, gymnasium.Env):
             raise ConfigError(f"the environment of {task.name} is a {type(env).__name__}, not a gymnasium.Env.")
-        limit = task.episode_length or _limit(env)
+        limit = task.episode_length or _step_limit(env)
         if limit is None:
             limit = DEFAULT_EPISODE_LENGTH
-            advice = "Task(episode_length=...) says otherwise"
+            advice = "set another limit with Task(episode_length=...)"
             log.warning("%s has no step limit, so its episodes end after %s steps; %s.", task.name, limit, advice)
-        return env if _limit(env) == limit else gymnasium.wrappers.TimeLimit(env, limit)
+        return env if _step_limit(env) == limit else gymnasium.wrappers.TimeLimit(env, limit)
 
 
 def _make_without_graphics(task: Task, options: dict[str, Any]) -> Any:
-    """Make an environment also where MUJOCO_GL names a backend that is missing.
+    """Makes an environment even if MUJOCO_GL names a rendering backend that is not installed.
 
-    MuJoCo and dm_control load that backend when they are imported, and cannot be imported without it, though nothing
-    may ever be rendered. A backend that works stays in use: an environment's observations may be pictures.
+    MuJoCo and dm_control load the backend when they are imported, and their import fails without it, even if nothing
+    is rendered. A working backend stays in use, because observations may be images.
     """
     try:
         return _make(task, options)
     except Exception:
         if not os.environ.get("MUJOCO_GL"):
             raise
-    with _without("MUJOCO_GL", "PYOPENGL_PLATFORM"):  # MuJoCo sets the second one to the first
+    with _without_variables("MUJOCO_GL", "PYOPENGL_PLATFORM"):  # MuJoCo sets the second to the value of the first
         return _make(task, options)
 
 
 def _make(task: Task, options: dict[str, Any]) -> Any:
-    where = task.environment
-    if where is None:
+    environment = task.environment
+    if environment is None:
         raise ConfigError(f"the task {task.name} has no environment.")
-    if not isinstance(where, str):
-        return where(**options)
-    if where.startswith(OGBENCH):
+    if not isinstance(environment, str):
+        return environment(**options)
+    if environment.startswith(OGBENCH):
         import ogbench
 
-        return ogbench.make_env_and_datasets(where.removeprefix(OGBENCH), env_only=True, **options)
-    if ":" in where and not re.search(r"-v\d+$", where):
-        return resolve(where)(**options)
+        return ogbench.make_env_and_datasets(environment.removeprefix(OGBENCH), env_only=True, **options)
+    if ":" in environment and not re.search(r"-v\d+$", environment):  # not a Gymnasium id, which ends in -v0
+        return resolve(environment)(**options)
     import gymnasium
 
-    return gymnasium.make(where, **options)
+    return gymnasium.make(environment, **options)
 
 
-def _limit(env: Any) -> int | None:
-    """The step budget that an environment has already."""
+def _step_limit(env: Any) -> int | None:
+    """Returns the step limit of an environment or its wrappers; None if there is none."""
     while env is not None:
         if (found := getattr(env, "_max_episode_steps", None)) is not None:
             return found
@@ -86,20 +86,20 @@ def _limit(env: Any) -> int | None:
 
 
 @contextlib.contextmanager
-def _without(*names: str) -> Iterator[None]:
-    """Environment variables taken away for a while."""
-    before = {name: os.environ.pop(name) for name in names if name in os.environ}
+def _without_variables(*names: str) -> Iterator[None]:
+    """Unsets environment variables while the context is active."""
+    removed = {name: os.environ.pop(name) for name in names if name in os.environ}
     try:
         yield
     finally:
-        os.environ.update(before)
+        os.environ.update(removed)
 
 
 @contextlib.contextmanager
 def _temporary_files_in(folder: str) -> Iterator[None]:
-    """OGBench's mazes write their model to a temporary file and leave it; here it goes with `folder`."""
-    before, tempfile.tempdir = tempfile.tempdir, folder
+    """Creates temporary files in `folder`, which is then deleted: OGBench's mazes leave their model files behind."""
+    previous, tempfile.tempdir = tempfile.tempdir, folder
     try:
         yield
     finally:
-        tempfile.tempdir = before
+        tempfile.tempdir = previous

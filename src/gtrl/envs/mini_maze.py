@@ -1,12 +1,12 @@
-"""The demo's small teleport maze."""
+"""The small teleport maze of `gtrl demo`."""
 
 from typing import Any
 
 import numpy as np
 
-# The demo's maze: a ring around two cells without a way out. Stepping on the teleporter (T) leads to one of
-# the three exits (x) with equal probability: the middle of the opposite corridor, or one of the two dead ends.
-# The first row has the smallest y, so pictures, with y up, show these rows from the bottom to the top.
+# A ring-shaped corridor around two closed cells. The teleporter (T) moves the agent to one of the three exits (x) with
+# equal probability: the middle of the opposite corridor, or one of the two closed cells.
+# The first row has the smallest y, so plots, in which y points up, show the rows from bottom to top.
 MINI_MAZE = (
     "#########",
     "#...T...#",
@@ -16,13 +16,13 @@ MINI_MAZE = (
     "#...x...#",
     "#########",
 )
-# (start, goal) cells of its five evaluation goals. To the first four the teleporter is the shorter way with
-# luck and the left corridor the sure one; the fifth has no such choice.
+# (start, goal) cells of the five evaluation goals. For the first four, the teleporter is the shorter path if it leads
+# to the opposite corridor, and the left corridor is the path that always works. The fifth has no such choice.
 MINI_GOALS = (((1, 1), (5, 3)), ((1, 2), (5, 3)), ((1, 2), (5, 2)), ((1, 3), (5, 1)), ((5, 1), (1, 3)))
 
 
 def make_mini_maze() -> Any:
-    """A small teleport maze on OGBench's own maze class, which builds its walls from `maze_map` in `update_tree`."""
+    """Makes the maze as a subclass of OGBench's maze, which builds its walls from `maze_map` in `update_tree`."""
     from ogbench.locomaze.maze import make_maze_env
 
     base: Any = type(make_maze_env("point", "maze", maze_type="medium"))

@@ -1,4 +1,4 @@
-"""OGBench's own facts: where a goal sits in a row of its data (its `-oraclerep-` variants)."""
+"""Goals of OGBench's `-oraclerep-` tasks, computed from the rows of its datasets."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -8,31 +8,31 @@ import numpy as np
 from gtrl.errors import DataError
 
 Arrays = Mapping[str, np.ndarray]
-BALL_QPOS_START = 15  # antsoccer: the ball's xy in qpos
-OBJECT_QPOS_START = 14  # manipulation: the first cube's position in qpos
-CUBE_QPOS_SIZE = 7  # numbers a cube takes in qpos
-GOAL_CENTRE, GOAL_SCALE = np.array([0.425, 0.0, 0.0]), 10.0
-DRAWER_GOAL_SCALE, WINDOW_GOAL_SCALE = 18.0, 15.0
+BALL_QPOS_START = 15  # antsoccer: index of the ball's xy in qpos
+OBJECT_QPOS_START = 14  # manipulation: index of the first cube in qpos
+CUBE_QPOS_SIZE = 7  # entries per cube in qpos: position and orientation
+GOAL_CENTRE, GOAL_SCALE = np.array([0.425, 0.0, 0.0]), 10.0  # a cube's goal is (xyz - GOAL_CENTRE) * GOAL_SCALE
+DRAWER_GOAL_SCALE, WINDOW_GOAL_SCALE = 18.0, 15.0  # applied to their positions in qpos
 CUBE_COUNTS = {"cube-single-play": 1, "cube-double-play": 2, "scene-play": 1}
 
 
 def agent_goals(arrays: Arrays) -> np.ndarray:
-    """The agent's position."""
+    """Returns the agent's xy at each row."""
     return _qpos(arrays, 2)[:, :2].astype(np.float32)
 
 
 def ball_goals(arrays: Arrays) -> np.ndarray:
-    """The ball's position."""
+    """Returns the ball's xy at each row."""
     return _qpos(arrays, BALL_QPOS_START + 2)[:, BALL_QPOS_START : BALL_QPOS_START + 2].astype(np.float32)
 
 
 def button_goals(arrays: Arrays) -> np.ndarray:
-    """The state of every button."""
+    """Returns the states of all buttons at each row."""
     return _array(arrays, "button_states").astype(np.float32)
 
 
 def _cube_goals(cubes: int, arrays: Arrays) -> np.ndarray:
-    """The position of every cube."""
+    """Returns the scaled positions of all cubes at each row."""
     qpos = _qpos(arrays, OBJECT_QPOS_START + CUBE_QPOS_SIZE * cubes)
     starts = [OBJECT_QPOS_START + CUBE_QPOS_SIZE * cube for cube in range(cubes)]
     return np.concatenate([(qpos[:, start : start + 3] - GOAL_CENTRE) * GOAL_SCALE for start in starts], -1).astype(
@@ -44,14 +44,14 @@ one_cube_goals, two_cube_goals = partial(_cube_goals, 1), partial(_cube_goals, 2
 
 
 def scene_goals(arrays: Arrays) -> np.ndarray:
-    """The cube's position, the buttons, and how far drawer and window are open."""
+    """Returns the cube's scaled position, the button states, and the scaled drawer and window positions at each row."""
     _array(arrays, "qpos")
     buttons = _array(arrays, "button_states")
     drawer = OBJECT_QPOS_START + CUBE_QPOS_SIZE + buttons.shape[1]
     qpos = _qpos(arrays, drawer + 2)
-    rails = [qpos[:, [drawer]] * DRAWER_GOAL_SCALE, qpos[:, [drawer + 1]] * WINDOW_GOAL_SCALE]
+    slides = [qpos[:, [drawer]] * DRAWER_GOAL_SCALE, qpos[:, [drawer + 1]] * WINDOW_GOAL_SCALE]
     cube = (qpos[:, OBJECT_QPOS_START : OBJECT_QPOS_START + 3] - GOAL_CENTRE) * GOAL_SCALE
-    return np.concatenate([cube, buttons, *rails], -1).astype(np.float32)
+    return np.concatenate([cube, buttons, *slides], -1).astype(np.float32)
 
 
 def _array(arrays: Arrays, key: str) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Tasks: what they are, the nineteen of the paper, and how one is found by name."""
+"""Tasks: the class `Task`, the nineteen tasks of the paper, and the registry that finds them by name."""
 
 from gtrl.errors import ConfigError
 from gtrl.registry import Registry
@@ -18,7 +18,7 @@ from gtrl.tasks.protocol import (
     SUBGOAL_EXPECTILE,
     TARGET_RATE,
     TRAJECTORY_GOALS,
-    VALIDATION_SHARE,
+    VALIDATION_RATIO,
     VALUE_GOALS,
     Goals,
 )
@@ -42,7 +42,7 @@ __all__ = [
     "TARGET_RATE",
     "TASKS",
     "TRAJECTORY_GOALS",
-    "VALIDATION_SHARE",
+    "VALIDATION_RATIO",
     "VALUE_GOALS",
     "Goals",
     "OGBenchTask",
@@ -55,14 +55,19 @@ REGISTERED: Registry[Task] = Registry("task", "gtrl.tasks", lambda thing: isinst
 
 
 def find_task(name: str) -> Task:
-    """The task of that name, or at `module:NAME`; OGBench's spellings with `-oraclerep` and `-v0` will do too."""
+    """Returns the task with this name, or the one that `module:NAME` refers to.
+
+    OGBench's names, which end in `-v0` or `-oraclerep-v0`, are accepted as well.
+    """
     short = name.removesuffix("-v0").removesuffix("-oraclerep")
     return REGISTERED.find(short if short in TASKS | EXTRA_TASKS else name)
 
 
 def ogbench_task(task: str | Task) -> OGBenchTask:
-    """The same, for what only the paper's tasks (and the demo's) have: a dataset that can be had or collected."""
+    """Returns a built-in task, whose dataset can be downloaded or collected; raises `ConfigError` for any other."""
     found = find_task(task) if isinstance(task, str) else task
     if not isinstance(found, OGBenchTask):
-        raise ConfigError(f"{found.name} is a task of your own: its data is yours to bring (--data FILE).")
+        raise ConfigError(
+            f"{found.name} is not a built-in task, so there is no dataset for it: give your own (--data FILE)."
+        )
     return found

@@ -1,7 +1,7 @@
-"""The nineteen tasks of the paper, with every number of its tables 3 (data) and 5 (per task).
+"""The nineteen tasks of the paper, with the numbers of its tables 3 (data) and 5 (hyperparameters per task).
 
-`EXTRA_TASKS` holds mazes that are not in the paper's tables but run through the same code: the medium
-point maze and the small teleport maze of `gtrl demo`.
+`EXTRA_TASKS` holds three point mazes that are not in the paper: two of OGBench's medium maze, and the small teleport
+maze of `gtrl demo`.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,13 @@ Group = Literal["teleport", "stitch", "deterministic"]
 
 @dataclass(frozen=True)
 class OGBenchTask(Task):
-    """One row of the paper's tables: a task with a dataset that is published, or collected by our own collectors."""
+    """A built-in task, with a dataset that can be downloaded or collected.
+
+    Attributes:
+        group: The group of tasks in the paper's results.
+        trajectories: The number of training trajectories in the dataset.
+        trajectory_length: The number of transitions in each.
+    """
 
     observation_dim: int = 0
     goal_dim: int = 0
@@ -28,24 +34,26 @@ class OGBenchTask(Task):
 
     @property
     def transitions(self) -> int:
+        """The number of training transitions in the dataset."""
         return self.trajectories * self.trajectory_length
 
     @property
     def dataset(self) -> str:
-        """The name of its OGBench file, without the ending."""
+        """The name of the dataset file at OGBench, without `.npz`."""
         return f"{self.name}-v0"
 
     @property
     def family(self) -> str:
-        """pointmaze, antmaze, humanoidmaze, antsoccer, cube, scene or puzzle."""
+        """The environment family: pointmaze, antmaze, humanoidmaze, antsoccer, cube, scene or puzzle."""
         return self.name.split("-")[0]
 
     @property
     def public(self) -> bool:
-        """Whether OGBench has it; the demo's maze is our own."""
+        """Whether OGBench publishes the dataset; it has none for the demo's maze."""
         return str(self.environment).startswith(OGBENCH)
 
     def to_json(self) -> dict[str, Any]:
+        """Returns the row of the paper's tables, as `gtrl tasks --json` prints it."""
         columns = (
             "name group transitions trajectories trajectory_length observation_dim goal_dim action_dim episode_length"
         )
@@ -61,10 +69,10 @@ class OGBenchTask(Task):
         }
 
 
-OGBENCH = "ogbench/"  # before the name that `ogbench.make_env_and_datasets` takes
-# Where the goal sits in a row, by family.
-_GOAL = {"antsoccer": "ball_goals", "scene": "scene_goals", "puzzle": "button_goals"}
-_CUBE_GOAL = {"cube-single-play": "one_cube_goals", "cube-double-play": "two_cube_goals"}
+OGBENCH = "ogbench/"  # prefix of the names that `ogbench.make_env_and_datasets` takes
+# The functions in `gtrl.envs.ogbench` that compute goals, by family and by task; agent_goals for all others.
+_GOALS_BY_FAMILY = {"antsoccer": "ball_goals", "scene": "scene_goals", "puzzle": "button_goals"}
+_GOALS_BY_TASK = {"cube-single-play": "one_cube_goals", "cube-double-play": "two_cube_goals"}
 
 
 def _task(name: str, group: Group, data: tuple[int, int], dims: tuple[int, int, int], budget: int,
@@ -75,8 +83,8 @@ def _task(name: str, group: Group, data: tuple[int, int], dims: tuple[int, int, 
         name,
         environment=environment or f"{OGBENCH}{name}-oraclerep-v0",
         goals=GOALS_PER_TASK,
-        goal=f"gtrl.envs.ogbench:{_CUBE_GOAL.get(name) or _GOAL.get(family, 'agent_goals')}",
-        # The paper's lambda and alpha are GTRL's; other methods take them where none of their own are public.
+        goal=f"gtrl.envs.ogbench:{_GOALS_BY_TASK.get(name) or _GOALS_BY_FAMILY.get(family, 'agent_goals')}",
+        # The paper gives lambda and alpha for GTRL. Other methods use them unless they have published values.
         defaults={
             "gamma": gamma,
             "lambda_": lambda_,
@@ -93,7 +101,7 @@ def _task(name: str, group: Group, data: tuple[int, int], dims: tuple[int, int, 
     )
 
 
-# (trajectories, their length)
+# (trajectories, transitions in each)
 _LONG, _SHORT = (1000, 1000), (5000, 200)
 _HUMANOID_LONG, _HUMANOID_SHORT = (1000, 2000), (5000, 400)
 # (observation, goal, action) dimensions

@@ -1,4 +1,4 @@
-"""What a task is: an environment, which part of a state is a goal, the goals to evaluate, success, and defaults."""
+"""The class `Task`: an environment, its goals, its success criterion and defaults of hyperparameters."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -12,24 +12,25 @@ DIMENSIONS = ("observation_dim", "goal_dim", "action_dim")
 
 @dataclass(frozen=True)
 class Task:
-    """A task of your own. The nineteen of the paper are `OGBenchTask`s.
+    """A goal-reaching task. The built-in tasks are of the subclass `OGBenchTask`.
 
-    All but the name is optional: without an environment a policy can be trained but not evaluated.
+    Only the name is required. Without an environment, a policy can be trained but not evaluated.
 
     Attributes:
-        name: In commands and files.
+        name: The name in commands and files.
         environment: A factory that returns a Gymnasium environment, a Gymnasium id (`my_package:MyEnv-v0`), or
             `module:factory`.
-        goals: The goals to evaluate: how many task ids there are (`reset(options={"task_id": k})`, k from 1), or the
-            goals themselves (`reset(options={"goal": g})`); None where the environment draws one at each reset.
-        goal: Which part of a dataset's row is the goal: columns of `observations`, a function of its arrays, or
-            `module:function`. By default the file's array `goals`, or the whole observation where it has none.
-        success: Whether a step's `info` reports success; by default info["success"], else info["is_success"].
-        episode_length: The most steps of an episode; by default the environment's own limit.
-        defaults: Fields in which a method's defaults differ here, such as gamma, for every method that has them.
-        observation_dim: The size that observations of a dataset must have, where it is known; so are the next two.
-        goal_dim: That of goals.
-        action_dim: That of actions.
+        goals: The goals to evaluate: the number n of task ids (`reset(options={"task_id": k})`, k = 1 to n), or goal
+            vectors (`reset(options={"goal": g})`). None if the environment draws a goal at each reset.
+        goal: How to compute the goal at each row of a dataset: columns of `observations`, a function of the dataset's
+            arrays, or `module:function`. By default the array `goals`, or the whole observation without one.
+        success: A function that returns whether a step's `info` reports success. By default info["success"], else
+            info["is_success"].
+        episode_length: The maximum number of steps per episode; by default the environment's limit.
+        defaults: Hyperparameters whose defaults differ on this task, such as gamma, for every method that has them.
+        observation_dim: The size of observations in a dataset; not checked if None.
+        goal_dim: The size of goals; not checked if None.
+        action_dim: The size of actions; not checked if None.
     """
 
     name: str
@@ -44,16 +45,16 @@ class Task:
     action_dim: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("goals", "goal"):  # hashable, so that an environment is made once for each task
+        for name in ("goals", "goal"):  # tuples are hashable: environments are cached by task
             object.__setattr__(self, name, _tuples(getattr(self, name)))
         if not isinstance(self.name, str) or not self.name.strip() or set(self.name) & set(_RESERVED):
-            raise ConfigError(f"a task's name is {self.name!r} and must be a word without any of '{_RESERVED}'.")
+            raise ConfigError(f"a task's name is {self.name!r} and must be a text without any of '{_RESERVED}'.")
         problem = self._problem()
         if problem:
             raise ConfigError(f"the task {self.name}: {problem}.")
 
     def _problem(self) -> str | None:
-        """What keeps these values from being a task, if anything."""
+        """Returns why the values are invalid; None if they are valid."""
         if not (self.environment is None or callable(self.environment) or _is_text(self.environment)):
             return "its environment must be a factory, a Gymnasium id or module:factory"
         if not (self.success is None or callable(self.success)):
@@ -68,12 +69,12 @@ class Task:
 
     @property
     def family(self) -> str:
-        """What the paper's tasks are grouped by; empty for a task of your own."""
+        """The environment family of a built-in task; empty for other tasks."""
         return ""
 
     @property
     def goal_names(self) -> tuple[str, ...]:
-        """The goals to evaluate, as `eval.csv` names them: task1, ... for ids, goal1, ... for vectors, or random."""
+        """The names of the goals in `eval.csv`: task1, ... for task ids, goal1, ... for goal vectors, or random."""
         if self.goals is None:
             return ("random",)
         if isinstance(self.goals, int):
@@ -81,23 +82,24 @@ class Task:
         return tuple(f"goal{number}" for number in range(1, len(self.goals) + 1))
 
     def to_json(self) -> dict[str, Any]:
+        """Returns the task as JSON; a factory becomes its reference."""
         row = {key: getattr(self, key) for key in ("name", "environment", "goals", "episode_length", *DIMENSIONS)}
         if callable(self.environment):
             row["environment"] = reference_to(self.environment)
         return row | {"defaults": dict(self.defaults)}
 
 
-_RESERVED = "/\\:,\n"  # a name becomes a folder's and a cell of eval.csv, and `module:NAME` is a reference
+_RESERVED = "/\\:,\n"  # a name is used as a folder, as a cell of eval.csv and in references (`module:NAME`)
 
 
 def reference_to(factory: Any) -> str:
-    """`module:name` of a function or class; of an object, that of its class."""
+    """Returns `module:name` of a function or class; for any other object, that of its class."""
     named = factory if hasattr(factory, "__qualname__") else type(factory)
     return f"{named.__module__}:{named.__qualname__}"
 
 
 def _tuples(value: Any) -> Any:
-    """Lists and arrays as tuples, all the way down."""
+    """Converts lists and arrays to tuples, recursively."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     return tuple(map(_tuples, value)) if isinstance(value, (list, tuple, range)) else value
@@ -119,7 +121,7 @@ def _goals_problem(goals: Any, goal_dim: int | None) -> str | None:
     if goals is None or _is_count(goals):
         return None
     if not isinstance(goals, tuple) or not goals:
-        return f"goals is {goals!r} and must be a number of task ids from 1 up, goal vectors, or None"
+        return f"goals is {goals!r} and must be a positive number of task ids, goal vectors, or None"
     for number, goal in enumerate(goals, start=1):
         if not isinstance(goal, tuple) or not goal or not all(map(_is_number, goal)):
             return f"goal {number} is {goal!r} and must be a vector of finite numbers"
@@ -135,4 +137,6 @@ def _goal_problem(goal: Any) -> str | None:
         return None
     if isinstance(goal, tuple) and goal and all(isinstance(c, int) and not isinstance(c, bool) for c in goal):
         return None
-    return f"goal is {goal!r} and must be columns of the observation, a function of a dataset's arrays, or its name"
+    return (
+        f"goal is {goal!r} and must be columns of the observation, a function of a dataset's arrays, or module:function"
+    )

@@ -9,7 +9,7 @@ from gtrl import __version__
 from gtrl.data.collect.expert import NO_EXPERTS, Experts, roles_of
 from gtrl.data.origin import digest_of, validation_path
 from gtrl.errors import ConfigError, DataError
-from gtrl.tasks import VALIDATION_SHARE, OGBenchTask, Task, ogbench_task
+from gtrl.tasks import VALIDATION_RATIO, OGBenchTask, Task, ogbench_task
 
 ROWS_PER_PART = 1000  # one long episode or a few short ones: little enough to lose, enough to be worth a file
 PACKAGES = ("ogbench", "mujoco", "numpy")  # what an episode depends on beside this package
@@ -70,7 +70,7 @@ class Plan:
     @property
     def validation_episodes(self) -> int:
         """How many validation episodes go with the training episodes; each shard has one at least."""
-        return max(self.shards, self.episodes // VALIDATION_SHARE)
+        return max(self.shards, self.episodes // VALIDATION_RATIO)
 
     @property
     def work_folder(self) -> Path:
