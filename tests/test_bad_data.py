@@ -221,8 +221,8 @@ UNFIT: dict[str, tuple[dict[str, Any], str]] = {
     "terminals of a half": ({"terminals": np.full(9, 0.5)}, "'terminals' holds values other than 0 and 1 in 9 rows"),
     "terminals below": ({"terminals": np.isin(np.arange(9), [3, 8]) * -1}, "values other than 0 and 1 in 2 rows"),
     "terminals of NaN": ({"terminals": np.full(9, np.nan)}, "'terminals' holds NaN or infinity in 9 rows"),
-    "smallest int8": ({"actions": np.full((9, 2), -128, np.int8)}, "'actions' have absolute values up to 128, outside -1 to 1"),
-    "largest uint8": ({"actions": np.full((9, 2), 255, np.uint8)}, "'actions' have absolute values up to 255, outside -1 to 1"),
+    "smallest int8": ({"actions": np.full((9, 2), -128, np.int8)}, "'actions' have absolute values up to 128, outside"),
+    "largest uint8": ({"actions": np.full((9, 2), 255, np.uint8)}, "'actions' have absolute values up to 255, outside"),
     "a number": ({"observations": np.float32(3)}, "its arrays differ in length"),
 }  # fmt: skip
 

@@ -198,10 +198,10 @@ def test_as_data_of_arrays_in_memory() -> None:
 def test_as_data_of_another_task() -> None:
     rows, terminals = np.arange(6).reshape(3, 2), np.array([0, 0, 1])
     dataset = make_dataset(rows, rows / 10, terminals)
-    with pytest.raises(DataError, match="does not fit the task: goals have 2 dimensions where own has 1"):
+    with pytest.raises(DataError, match="does not match the task: goals have 2 dimensions where own has 1"):
         as_data(dataset, OWN)
     with pytest.raises(
-        DataError, match="does not fit the task: observations have 2 dimensions where scene-play has 40"
+        DataError, match="does not match the task: observations have 2 dimensions where scene-play has 40"
     ):
         as_data(dataset, "scene-play")
     with pytest.raises(DataError, match=r"^the data was loaded for the task own, not for scene-play\.$"):

@@ -1,4 +1,4 @@
-"""A dataset: arrays on the device, and how an OGBench file becomes one."""
+"""Datasets: arrays on the device, made from OGBench files or from arrays in memory."""
 
 import dataclasses
 import os
@@ -17,11 +17,11 @@ from gtrl.errors import DataError
 from gtrl.io.npz import read_npz, shapes_in
 from gtrl.tasks import Task, find_task
 
-ACTION_LIMIT = 1 - 1e-5
+ACTION_LIMIT = 1 - 1e-5  # actions are clipped to this absolute value
 
 
 class Spec(NamedTuple):
-    """The sizes a dataset has."""
+    """The sizes of a dataset's observations, actions and goals."""
 
     observation_dim: int
     action_dim: int
@@ -29,30 +29,30 @@ class Spec(NamedTuple):
 
 
 class Dataset(NamedTuple):
-    """Rows of all trajectories, one after the other; always an argument of jitted functions.
+    """The rows of all trajectories, concatenated. Pass it to jitted functions as an argument, not as a constant.
 
-    `identity` says which rows are the same state: those with the same number. Continuous data never
-    comes back to a state, so each row has a number of its own; on a finite process it is the state's
-    index.
+    Rows with equal `identity` are the same state. In continuous data no state occurs twice, so every row has a
+    different number; in a finite process it is the index of the state.
     """
 
     observations: Array  # (N, observation_dim)
     actions: Array  # (N, action_dim)
     goals: Array  # (N, goal_dim): the task's goal at each row
-    ends: Array  # (N,) the last row of each row's trajectory
+    ends: Array  # (N,) the index of the last row of each row's trajectory
     transitions: Array  # (M,) the rows that have a successor: all but each trajectory's last
     identity: Array  # (N,)
 
     @property
     def spec(self) -> Spec:
+        """The sizes of observations, actions and goals."""
         return Spec(self.observations.shape[-1], self.actions.shape[-1], self.goals.shape[-1])
 
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """A training set, its validation set where there is one, and where they came from.
+    """A training set, an optional validation set, and their origin.
 
-    Of a set that is kept in several shards, this is one shard; `shards` names them all.
+    For a dataset in several shards, `train` and `validation` hold one shard, and `shards` lists all of them.
     """
 
     train: Dataset
@@ -62,21 +62,27 @@ class Data:
     digest: str = ""
     origin: dict[str, Any] = dataclasses.field(default_factory=lambda: {"from": "memory"})
     shards: tuple[Path, ...] = ()
-    counts: dict[str, int] = dataclasses.field(default_factory=dict)  # rows, transitions, validation_rows of all shards
+    counts: dict[str, int] = dataclasses.field(default_factory=dict)  # rows, transitions, validation_rows; all shards
 
     def __post_init__(self) -> None:
         if not self.counts:
-            rows, validation = len(self.train.observations), self.validation
-            held_out = len(validation.observations) if validation else 0
-            counts = {"rows": rows, "transitions": len(self.train.transitions), "validation_rows": held_out}
-            self.counts.update(counts)
+            validation_rows = len(self.validation.observations) if self.validation else 0
+            self.counts.update(
+                rows=len(self.train.observations),
+                transitions=len(self.train.transitions),
+                validation_rows=validation_rows,
+            )
 
 
 def make_dataset(observations: Any, actions: Any, terminals: Any, goals: Any = None, identity: Any = None) -> Dataset:
-    """A dataset from plain arrays, all of which are checked.
+    """Makes a dataset from arrays in memory, after checking them.
 
-    Goals are whole states unless given. `identity` has an integer for each row: rows with the same one are the same
-    state. Without it every row is a state of its own.
+    Args:
+        observations: (N, observation_dim), all trajectories concatenated.
+        actions: (N, action_dim), in [-1, 1].
+        terminals: (N,), true at the last row of each trajectory.
+        goals: (N, goal_dim); by default the observations.
+        identity: (N,) integers: rows with equal numbers are the same state. By default all rows are different states.
     """
     given = {"observations": observations, "actions": actions, "terminals": terminals, "goals": goals}
     arrays = {key: np.asarray(value) for key, value in given.items() if value is not None}
@@ -101,7 +107,7 @@ def _identity_problems(identity: np.ndarray, rows: int) -> list[str]:
 
 
 def _on_device(arrays: dict[str, np.ndarray], goals: np.ndarray | None, identity: np.ndarray | None = None) -> Dataset:
-    """Arrays that passed the checks, moved to the device once."""
+    """Moves checked arrays to the device."""
     terminals = arrays["terminals"].astype(bool)
     rows = np.arange(len(terminals))
     last = np.flatnonzero(terminals)
@@ -117,6 +123,7 @@ def _on_device(arrays: dict[str, np.ndarray], goals: np.ndarray | None, identity
 
 
 def _read(path: Path, task: Task | None) -> Dataset:
+    """Reads and checks one file."""
     arrays = read_arrays(path)
     problems = check_arrays(arrays, task)
     if problems:
@@ -126,9 +133,9 @@ def _read(path: Path, task: Task | None) -> Dataset:
 
 
 def as_data(data: str | os.PathLike[str] | Dataset | Data, task: str | Task | None = None) -> Data:
-    """Anything that can be trained on: a path is loaded, a `Dataset` gets no validation set, `Data` stays as it is.
+    """Converts training data to `Data`: loads a path, wraps a `Dataset`, and returns `Data` unchanged.
 
-    With a task, the sizes must fit it; what is in memory keeps its goals, and must not be another task's.
+    With a task, the sizes must match it. Data in memory keeps its goals, which must not be those of another task.
     """
     if isinstance(data, (str, os.PathLike)):
         return load_dataset(data, task)
@@ -147,15 +154,15 @@ def as_data(data: str | os.PathLike[str] | Dataset | Data, task: str | Task | No
     spec = data.train.spec
     problems = size_problems(task, observations=spec.observation_dim, actions=spec.action_dim, goals=spec.goal_dim)
     if problems:
-        raise DataError(f"the data does not fit the task: {problems[0]}.")
+        raise DataError(f"the data does not match the task: {problems[0]}.")
     return dataclasses.replace(data, task=task)
 
 
 def load_dataset(path: str | os.PathLike[str], task: str | Task | None = None) -> Data:
-    """Read an OGBench file, and its `-val` file where there is one, onto the device; or a folder of such shards.
+    """Loads an OGBench file and, if there is one, its `-val` file onto the device; or a folder of such files (shards).
 
-    With a task (itself, its name, or `module:NAME`), the file must fit it and goals are the task's slice of the state.
-    Without one, goals are the file's `goals` array, or whole observations where it has none.
+    With a task (a `Task`, its name, or `module:NAME`), the file must match it, and goals are computed by the task.
+    Without one, goals are the file's array `goals`, or whole observations if it has none.
     """
     path = Path(path).expanduser()
     task = find_task(task) if isinstance(task, str) else task
@@ -167,14 +174,14 @@ def load_dataset(path: str | os.PathLike[str], task: str | Task | None = None) -
         data,
         source=str(path),
         digest=combined_digest([digest for files in digests for digest in files.values()]),
-        origin=_common_origin([origin_of(*each) for each in zip(shards, digests, strict=True)]),
+        origin=_common_origin([origin_of(shard, files) for shard, files in zip(shards, digests, strict=True)]),
         shards=shards,
         counts=counts,
     )
 
 
 def _counts(shards: Sequence[Path], spec: Spec) -> dict[str, int]:
-    """The sizes of all shards together; opening each now spares a long run a failure later."""
+    """Returns the total sizes of all shards. Opens each one, so that a damaged shard is found before training."""
     counts = {"rows": 0, "transitions": 0, "validation_rows": 0}
     for shard in shards:
         for file in files_of(shard):
@@ -193,11 +200,12 @@ def _counts(shards: Sequence[Path], spec: Spec) -> dict[str, int]:
 
 
 def _common_origin(origins: list[dict[str, Any]]) -> dict[str, Any]:
+    """Returns the origin of all shards if it is the same, else that of files of unknown origin."""
     return origins[0] if all(origin == origins[0] for origin in origins) else {"from": "file"}
 
 
 def load_shard(path: Path, task: Task | None) -> Data:
-    """One training file and its validation file."""
+    """Loads one training file and, if there is one, its validation file."""
     train, *validation = (_read(file, task) for file in files_of(path))
     if validation and validation[0].spec != train.spec:
         raise DataError(f"{validation_path(path)}: its dimensions differ from those of {path.name}.")

@@ -1,4 +1,4 @@
-"""Goal and sub-goal sampling: one pure function from (key, dataset) to a batch."""
+"""Sampling of transitions, goals and sub-goals: a pure function from (key, dataset) to a batch."""
 
 from typing import NamedTuple
 
@@ -12,12 +12,12 @@ from gtrl.tasks import Goals
 
 
 class Batch(NamedTuple):
-    """Everything any algorithm reads of a draw; XLA drops what one does not use. B rows each.
+    """A batch of B rows, with the fields that any algorithm uses; XLA removes those that are not used.
 
-    A row is a transition (s_i, a_i, s_{i+1}) of a trajectory, a value goal at row j of the dataset,
-    and an actor goal. `decomposable` (m in the paper) is true where the value goal lies ahead on the
-    same trajectory, however it was drawn; only there is the sub-goal w = s_k, k uniform on {i, ..., j-1},
-    meaningful (elsewhere k = i). The `*_is_*` flags are the base cases of equations 5 and 6.
+    A row is a transition (s_i, a_i, s_{i+1}) of a trajectory, a value goal at row j of the dataset, and an actor
+    goal. `decomposable` (m in the paper) is true if the value goal is later on the same trajectory, however it was
+    drawn. Only then is the sub-goal w = s_k, k uniform on {i, ..., j-1}, meaningful; otherwise k = i. The `*_is_*`
+    flags are the base cases of equations 5 and 6.
     """
 
     observation: Array  # s_i
@@ -26,11 +26,11 @@ class Batch(NamedTuple):
     next_action: Array  # a_{i+1}, the action logged at the next state
     value_goal: Array  # s_j, a whole state
     value_goal_oracle: Array  # the task's goal at row j
-    actor_goal: Array  # the task's goal at the actor's own draw
+    actor_goal: Array  # the task's goal at the row drawn for the actor
     subgoal: Array  # s_k
     subgoal_action: Array  # a_k
     decomposable: Array  # bool, m
-    goal_offset: Array  # j - i; only a distance where decomposable
+    goal_offset: Array  # j - i; a distance only if decomposable
     subgoal_offset: Array  # k - i
     goal_is_state: Array  # bool, g = s_i
     goal_is_next: Array  # bool, g = s_{i+1}
@@ -38,49 +38,54 @@ class Batch(NamedTuple):
     subgoal_is_next: Array  # bool, w = s_{i+1}
     goal_is_subgoal: Array  # bool, g = w
     goal_is_after_subgoal: Array  # bool, g = s_{k+1}
-    ahead_observation: Array  # s_{i+n}, or the trajectory's last state where that comes sooner
-    ahead_action: Array  # the action logged there
-    ahead_steps: Array  # how many steps ahead that is, 1 to n
+    ahead_observation: Array  # s_{i+n}, or the trajectory's last state if that is earlier
+    ahead_action: Array  # the action logged at that state
+    ahead_steps: Array  # number of steps from s_i to that state, 1 to n
     arrives: Array  # bool, g is among s_i, ..., s_{i+n} of this trajectory
-    arrival: Array  # after how many steps it first is; only meaningful where it arrives
+    arrival: Array  # steps until the first such state; meaningful only if `arrives`
 
 
-# The largest float32 below 1: the logarithm of a discount that rounds to 1 would be 0.
+# The largest float32 below 1. The logarithm of a discount that rounds to 1 would be 0.
 MAX_DISCOUNT = float(np.nextafter(np.float32(1), np.float32(0)))
 
-# Random words are drawn in blocks and turned into numbers here: XLA compiles each use of the generator anew.
+# Random bits are drawn in one block and converted below, because XLA compiles every call of the generator separately.
 
 
 def uniform_from_bits(bits: Array) -> Array:
-    """Uniform in [0, 1) from 32 random bits, of which a float32 holds 24."""
+    """Returns uniform numbers in [0, 1) from 32 random bits, of which the upper 24 are used."""
     return (bits >> 8).astype(jnp.float32) * 2.0**-24
 
 
 def randint_from_bits(bits: Array, count: Array | int) -> Array:
-    """Uniform on {0, ..., count - 1} from 32 random bits; no chance is off by more than count / 2^32 of itself."""
+    """Returns uniform integers in {0, ..., count - 1} from 32 random bits.
+
+    The relative error of each probability is at most count / 2^32.
+    """
     return (bits % jnp.asarray(count, jnp.uint32)).astype(jnp.int32)
 
 
 def sample_goals(key: Array, row: Array, end: Array, rows: int, mixture: Goals, geometric: bool, gamma: float) -> Array:
-    """Row indices of goals for states at `row` whose trajectories end at `end`.
+    """Returns the row indices of goals for states at `row`, whose trajectories end at `end`.
 
-    With probability `mixture` = (current, trajectory, random): the state itself; a later state of its
-    trajectory, at an offset that is Geometric(1 - gamma) and clipped at the end, or uniform over what is
-    left; any row of the dataset.
+    `mixture` has the probabilities of three kinds of goals:
+    - current: the state itself;
+    - trajectory: a later state of its trajectory. The offset is Geometric(1 - gamma), clipped at the end of the
+      trajectory, or uniform over the remaining states;
+    - random: any row of the dataset.
     """
-    choice, step, anywhere = jax.random.bits(key, (3, *row.shape))
+    mixture_bits, offset_bits, row_bits = jax.random.bits(key, (3, *row.shape))
     remaining = end - row  # at least 1: `row` is a transition
     if geometric:
-        # P(offset > t) = gamma^t. The inverse of the distribution function at a uniform u in (0, 1].
-        u = 1.0 - uniform_from_bits(step)
+        # P(offset > t) = gamma^t: inverse transform sampling with u uniform in (0, 1].
+        u = 1.0 - uniform_from_bits(offset_bits)
         offset = 1 + jnp.floor(jnp.log(u) / jnp.log(min(gamma, MAX_DISCOUNT))).astype(row.dtype)
         offset = jnp.minimum(offset, remaining)
     else:
-        offset = 1 + randint_from_bits(step, remaining)
+        offset = 1 + randint_from_bits(offset_bits, remaining)
     current, trajectory, _ = mixture
-    u = uniform_from_bits(choice)
+    u = uniform_from_bits(mixture_bits)
     return jnp.where(
-        u < current, row, jnp.where(u < current + trajectory, row + offset, randint_from_bits(anywhere, rows))
+        u < current, row, jnp.where(u < current + trajectory, row + offset, randint_from_bits(row_bits, rows))
     )
 
 
@@ -96,27 +101,38 @@ def sample_batch(
     actor_geometric: bool = False,
     lookahead: int = 1,
 ) -> Batch:
-    """Draw a batch. Pure and jittable; `dataset` is an argument, never a constant of the program.
+    """Draws a batch. This is a pure function that can be jitted, with `dataset` as an argument.
 
-    `lookahead` is n of the fields that look n steps ahead.
+    Args:
+        key: The JAX random key.
+        dataset: The dataset to draw from.
+        size: The number of rows B.
+        gamma: The discount, which is the parameter of the geometric offsets.
+        value_goals: Probabilities of (current, trajectory, random) value goals.
+        actor_goals: The same for actor goals.
+        value_geometric: Whether offsets of value goals are geometric; otherwise uniform.
+        actor_geometric: The same for actor goals.
+        lookahead: The number of steps n of the fields `ahead_*`, `arrives` and `arrival`.
     """
     key, value_key, actor_key = jax.random.split(key, 3)
-    pick, between = jax.random.bits(key, (2, size))
+    transition_bits, subgoal_bits = jax.random.bits(key, (2, size))
     rows = dataset.observations.shape[0]
-    i = dataset.transitions[randint_from_bits(pick, dataset.transitions.shape[0])]
+    i = dataset.transitions[randint_from_bits(transition_bits, dataset.transitions.shape[0])]
     end = dataset.ends[i]
     j = sample_goals(value_key, i, end, rows, value_goals, value_geometric, gamma)
     actor_j = sample_goals(actor_key, i, end, rows, actor_goals, actor_geometric, gamma)
-    k = i + randint_from_bits(between, jnp.where((j > i) & (j <= end), j - i, 1))
+    k = i + randint_from_bits(subgoal_bits, jnp.where((j > i) & (j <= end), j - i, 1))
     return gather(dataset, i, j, k, actor_j, lookahead)
 
 
 def gather(dataset: Dataset, i: Array, j: Array, k: Array, actor_j: Array, lookahead: int = 1) -> Batch:
-    """The batch of the transitions at rows i, with value goals at rows j, sub-goals at k and actor goals at actor_j."""
+    """Returns the batch of transitions at rows i, value goals at j, sub-goals at k and actor goals at actor_j."""
     rows, end = dataset.observations.shape[0], dataset.ends[i]
     state = dataset.identity
     steps = jnp.arange(lookahead + 1)
-    passed = (i[:, None] + steps <= end[:, None]) & (state[jnp.minimum(i[:, None] + steps, rows - 1)] == state[j, None])
+    visits_goal = (i[:, None] + steps <= end[:, None]) & (
+        state[jnp.minimum(i[:, None] + steps, rows - 1)] == state[j, None]
+    )
     ahead = jnp.minimum(i + lookahead, end)
     return Batch(
         observation=dataset.observations[i],
@@ -140,6 +156,6 @@ def gather(dataset: Dataset, i: Array, j: Array, k: Array, actor_j: Array, looka
         ahead_observation=dataset.observations[ahead],
         ahead_action=dataset.actions[ahead],
         ahead_steps=ahead - i,
-        arrives=passed.any(-1),
-        arrival=passed.argmax(-1),
+        arrives=visits_goal.any(-1),
+        arrival=visits_goal.argmax(-1),
     )

@@ -1,4 +1,4 @@
-"""Training on more data than fits into memory: one shard after another, the next one loading meanwhile."""
+"""Training on more data than fits into memory: shards are used in turn, with the next one loaded ahead."""
 
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -7,9 +7,9 @@ from gtrl.errors import DataError
 
 
 class Rotation:
-    """Which shard is read at which step. The step alone decides it, so a resumed run reads the same ones.
+    """Selects the shard for each training step. It depends only on the step, so a resumed run uses the same shards.
 
-    Two shards are in memory at a time: the one that is read and the next.
+    Two shards are in memory at a time: the current one and the next. `steps` is the number of steps on each shard.
     """
 
     def __init__(self, data: Data, steps: int) -> None:
@@ -20,16 +20,16 @@ class Rotation:
         self.next: tuple[int, Future[Data]] | None = None
 
     def next_switch(self, step: int) -> int | None:
-        """The step at which the shard that is read at `step` gives way to another; None where there is only one."""
+        """Returns the next step at which the shard changes; None if there is only one shard."""
         return (step // self.steps + 1) * self.steps if self.count > 1 else None
 
     def at(self, step: int) -> Data:
-        """The shard to read from `step` on; begins to load the one after it."""
+        """Returns the shard for `step` and starts loading the next one."""
         shard = step // self.steps % self.count
         if shard != self.current[0]:
-            waiting = self.next[1] if self.next and self.next[0] == shard else self._load(shard)
+            future = self.next[1] if self.next and self.next[0] == shard else self._load(shard)
             self.next = None
-            self.current = (shard, waiting.result())
+            self.current = (shard, future.result())
         following = (shard + 1) % self.count
         if self.next is None and following != shard:
             self.next = (following, self._load(following))
@@ -45,4 +45,5 @@ class Rotation:
         return data
 
     def close(self) -> None:
+        """Stops loading shards."""
         self.loader.shutdown(wait=False, cancel_futures=True)
