@@ -322,7 +322,7 @@ def test_giving_up_keeps_the_partial_file(site: Site, tmp_path: Path, monkeypatc
     monkeypatch.setattr(module, "time", SimpleNamespace(sleep=pauses.append))
     monkeypatch.setattr(module, "FIRST_RETRY_SECONDS", 3)
     site.train = itertools.repeat(dropped(HALF))
-    fail(tmp_path, rf"^{site.host} broke off {NAME} after 0\.1 MB .*; the same command goes on from there$")
+    fail(tmp_path, rf"^{site.host} stopped sending {NAME} after 0\.1 MB .*; run the same command again to resume$")
     assert pauses == [3, 6, 12, 24]
     assert_partial(tmp_path, NAME, VALIDATION)
     assert part_in(tmp_path) == GOOD[NAME][:HALF]
@@ -339,7 +339,7 @@ def test_stopped_when_a_new_version_begins(site: Site, tmp_path: Path, monkeypat
         raise KeyboardInterrupt
 
     site.train = itertools.repeat(dropped(HALF))
-    fail(tmp_path, "broke off")
+    fail(tmp_path, "stopped sending")
     site.train = iter([changing_to(NEW)])
     with monkeypatch.context() as patch:
         patch.setattr(module, "write_text", noted_and_stopped)
@@ -522,7 +522,7 @@ def test_mirror_continues_a_partial_download(site: Site, mirror: Site, tmp_path:
 def test_partial_file_is_kept_if_the_mirror_fails_too(site: Site, mirror: Site, tmp_path: Path) -> None:
     site.train = itertools.repeat(dropped(HALF))
     mirror.train = itertools.repeat(dropped(20_000))
-    fail(tmp_path, f"^{site.host} .* goes on from there; {mirror.host} .* goes on from there", mirror=mirror.address)
+    fail(tmp_path, f"^{site.host} .* again to resume; {mirror.host} .* again to resume", mirror=mirror.address)
     site.train = iter(())
     site.requests.clear()
     fetch(tmp_path, mirror=mirror.address)
@@ -571,7 +571,7 @@ def test_cached_file_needs_no_request(name: str, site: Site, tmp_path: Path, inf
     assert infos.messages == [f"found {folder / NAME} (downloaded)"]
     (folder / VALIDATION).unlink()
     get_dataset(TASK, folder)
-    assert infos.messages[1:] == [f"found {folder / NAME} (where from is not recorded; without a validation file)"]
+    assert infos.messages[1:] == [f"found {folder / NAME} (source not recorded; without a validation file)"]
     assert contents(folder) == {name: before[name] for name in (NAME, ORIGIN)}
     assert site.requests == []
 
@@ -665,7 +665,7 @@ def test_interrupted_collection_resumes(
     assert not (tmp_path / NAME).exists()
     jobs.clear()
     path = get_dataset(SHORT, tmp_path)
-    assert f"an interrupted collection is in {tmp_path / TASK.dataset}.collecting" in infos.text
+    assert f"resuming the interrupted collection in {tmp_path / TASK.dataset}.collecting" in infos.text
     assert path.read_bytes() == whole.read_bytes()
     assert not (tmp_path / f"{TASK.dataset}.collecting").exists()
     assert (jobs, site.requests) == ([], [])

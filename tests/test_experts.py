@@ -464,7 +464,9 @@ def test_resuming_needs_the_same_experts(
     with pytest.raises(KeyboardInterrupt):
         run("a.npz", busy)
     monkeypatch.setattr(files, "map_unordered", lambda function, jobs, _: enumerate(map(function, jobs)))
-    with pytest.raises(DataError, match=r"holds an interrupted collection with experts .*; go on with that") as caught:
+    with pytest.raises(
+        DataError, match=r"holds an interrupted collection with experts .*; use these settings"
+    ) as caught:
         run("a.npz", busy._replace(**{role: getattr(lazy, role)}))
     assert is_one_sentence(str(caught.value)), caught.value
     copies = Experts(*(Path(shutil.copy(path, tmp_path / f"copy-{path.name}")) for path in busy if path))

@@ -1,4 +1,4 @@
-"""Collectors: our own data where OGBench's cannot be downloaded, by OGBench's protocols."""
+"""Data collection with OGBench's protocols, for datasets that cannot be downloaded."""
 
 from gtrl.data.collect.episode import Collector
 from gtrl.data.collect.expert import Experts
@@ -6,7 +6,7 @@ from gtrl.tasks import OGBenchTask
 
 
 def make_collector(task: OGBenchTask, experts: Experts) -> Collector:
-    """The collector of a task, with a simulator of its own."""
+    """Makes the collector of a task, which builds its own simulator."""
     if task.family == "antsoccer":
         from gtrl.data.collect.soccer import SoccerCollector
 

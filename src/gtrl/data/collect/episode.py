@@ -1,4 +1,4 @@
-"""What every collector makes: the rows of one episode, as OGBench logs them."""
+"""The interface of collectors, and the recording of one episode in OGBench's format."""
 
 from typing import Any, Protocol
 
@@ -8,28 +8,31 @@ Arrays = dict[str, np.ndarray]
 
 
 def child_seed(seed: np.random.SeedSequence, number: int) -> np.random.SeedSequence:
-    """An independent seed derived from another; unlike `spawn`, the same one each time it is asked for."""
+    """Returns an independent seed derived from another one. Unlike `spawn`, repeated calls give the same seed."""
     return np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, number))
 
 
 class Collector(Protocol):
-    """Makes episodes of one task; a seed alone decides one."""
+    """Collects episodes of one task."""
 
-    def episode(self, seed: np.random.SeedSequence) -> Arrays: ...
+    def episode(self, seed: np.random.SeedSequence) -> Arrays:
+        """Returns the rows of one episode, which depend only on the seed."""
+        ...
 
 
 class Recorder:
-    """Gathers rows: the observation acted on, the action, and the simulator's state before the step."""
+    """Records the rows of an episode: observation, action, and the simulator's state before the step."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[Any, ...]] = []
 
     def add(self, observation: np.ndarray, action: np.ndarray, info: dict[str, Any]) -> None:
+        """Adds a row; `info` is that of the step with this action."""
         buttons = info.get("prev_button_states")
         self.rows.append((observation, action, info["prev_qpos"], info["prev_qvel"], buttons))
 
     def arrays(self) -> Arrays:
-        """All rows; the last one is marked: its successor is not recorded."""
+        """Returns all rows. The last one is marked as terminal, because its successor is not recorded."""
         observations, actions, qpos, qvel, buttons = zip(*self.rows, strict=True)
         count = len(self.rows)
         arrays = {

@@ -1,4 +1,4 @@
-"""Expert policies that walk or dribble, as files: what ant, humanoid and soccer data is collected with.
+"""Expert policies that walk or dribble, read from files. Collecting ant, humanoid and soccer data needs them.
 
 Training one takes millions of simulator steps and is not part of this package; any actor that is a multilayer
 perceptron can be written in the format of `gtrl.io.mlp_file` (docs/formats.md).
@@ -13,43 +13,41 @@ from gtrl.errors import ConfigError, DataError
 from gtrl.io import mlp_file
 from gtrl.tasks import OGBenchTask
 
-# Inputs of each expert: the state without what it must not depend on, then where to go.
-_INPUTS = {
+# Input size of each expert: the state without the parts it must not depend on, then the target.
+_INPUT_DIMS = {
     ("antmaze", "walk"): 29,
     ("humanoidmaze", "walk"): 69,
     ("antsoccer", "walk"): 29,
     ("antsoccer", "dribble"): 42,
 }
-
-
 FLAGS = {"walk": "--expert", "dribble": "--dribble-expert"}
 
 
 class Experts(NamedTuple):
-    """Files of expert policies, where a task needs them."""
+    """The files of expert policies; None for experts that the task does not need."""
 
     walk: Path | None = None
     dribble: Path | None = None
 
     def check(self, task: OGBenchTask) -> None:
-        """Read the files this task needs; an error says which is missing, wrong or not needed."""
+        """Reads the files that the task needs; raises an error for a missing, invalid or unneeded one."""
         for role, path in self._asdict().items():
             if role in roles_of(task):
                 load_expert(path, task, role)
             elif path is not None:
-                raise ConfigError(f"collecting {task.name} takes no expert that can {role}.")
+                raise ConfigError(f"collecting {task.name} does not use an expert that can {role}.")
 
 
 NO_EXPERTS = Experts()
 
 
 def roles_of(task: OGBenchTask) -> list[str]:
-    """The experts a task's collector needs; none for point mazes and manipulation."""
-    return [role for family, role in _INPUTS if family == task.family]
+    """Returns the roles of the experts that a task's collector needs; none for point mazes and manipulation."""
+    return [role for family, role in _INPUT_DIMS if family == task.family]
 
 
 class Expert:
-    """Inputs to an action, within -1 to 1."""
+    """A policy that maps its concatenated inputs to an action in [-1, 1]."""
 
     def __init__(self, path: Path) -> None:
         arrays, header = mlp_file.read(path, "an expert policy", DataError)
@@ -57,7 +55,7 @@ class Expert:
             self.network = mlp_file.build(arrays, header)
         except mlp_file.FormatError as error:
             raise DataError(f"{path} is not an expert policy: {error}.") from error
-        if header.get("kind", "gaussian") != "gaussian":  # the network of another kind does not give the action itself
+        if header.get("kind", "gaussian") != "gaussian":  # other kinds of networks do not output the action
             raise DataError(f"{path} is not an expert policy: it holds a policy of kind {str(header['kind'])[:60]!r}.")
 
     def __call__(self, *inputs: np.ndarray) -> np.ndarray:
@@ -65,14 +63,14 @@ class Expert:
 
 
 def load_expert(path: Path | None, task: OGBenchTask, role: str) -> Expert:
-    """The expert in a file; a sentence where there is none or it does not fit the task."""
+    """Loads the expert for a role; raises `DataError` if the file is missing or does not match the task."""
     if path is None:
         raise DataError(
             f"collecting {task.name} needs an expert that can {role}: give {FLAGS[role]} FILE (docs/formats.md has the "
             f"layout), or get the public dataset with 'gtrl data get {task.name}', from a mirror with --mirror URL."
         )
     expert = Expert(path)
-    expected = (_INPUTS[task.family, role], task.action_dim)
+    expected = (_INPUT_DIMS[task.family, role], task.action_dim)
     found = (expert.network.widths[0], expert.network.widths[-1])
     if found != expected:
         raise DataError(

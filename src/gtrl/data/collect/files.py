@@ -1,9 +1,8 @@
-"""Collecting whole files: episodes spread over processes, safe from interruption, the same file whatever happens.
+"""Collection of whole dataset files, in parallel and resumable. The result does not depend on interruptions.
 
-A collection is divided into parts of a few episodes. Workers write each part to a file of its own in a work
-folder beside the result (`<name>.collecting`), so that nothing but the episodes in flight is lost when the
-process ends, whatever ends it; the same command goes on from there. Finished parts are joined without ever
-holding more than one in memory.
+A collection is divided into parts of a few episodes. Workers write each part to its own file in a work folder next to
+the result (`<name>.collecting`), so that an interruption loses only the unfinished parts, and running the same command
+again resumes the collection. Finished parts are joined with at most one in memory.
 """
 
 import json
@@ -34,12 +33,12 @@ from gtrl.workers import map_unordered
 
 @lru_cache(maxsize=1)
 def _collector(task: OGBenchTask, experts: Experts) -> Collector:
-    """One collector, and so one simulator, a process."""
+    """Returns the collector of this process, which has one simulator."""
     return make_collector(task, experts)
 
 
 def _collect_part(job: tuple[Plan, str, range]) -> int:
-    """Collect a part and write it; its number of rows."""
+    """Collects and writes one part. Returns its number of rows."""
     plan, split, indices = job
     collector = _collector(plan.task, plan.experts)
     seeds = [np.random.SeedSequence([plan.seed, SPLITS[split], index]) for index in indices]
@@ -51,11 +50,11 @@ def _collect_part(job: tuple[Plan, str, range]) -> int:
 
 
 @contextmanager
-def _begun(plan: Plan) -> Iterator[None]:
-    """The work folder, begun or gone on with, for this process alone; removed when all is done."""
+def _work_folder(plan: Plan) -> Iterator[None]:
+    """Creates or reopens the work folder and locks it; removes it when the collection is complete."""
     note = plan.work_folder / "plan.json"
     if not note.exists():
-        _refuse_to_overwrite(plan)
+        _check_not_overwriting(plan)
         plan.work_folder.mkdir(parents=True, exist_ok=True)
     with locked(plan.work_folder / "lock", f"collecting into {plan.work_folder}"):
         if not note.exists():
@@ -69,27 +68,28 @@ def _begun(plan: Plan) -> Iterator[None]:
     plan.work_folder.rmdir()
 
 
-def _refuse_to_overwrite(plan: Plan) -> None:
+def _check_not_overwriting(plan: Plan) -> None:
     for file in (file for shard in plan.files for file in shard):
         if file.path.exists():
             raise DataError(f"{file.path} exists already; remove it or choose another --out.")
 
 
 def _check_same(plan: Plan, note: Path) -> None:
+    """Raises `DataError` if the work folder belongs to a collection with other settings."""
     try:
-        begun, wanted = json.loads(note.read_text()), plan.describe()
+        started, wanted = json.loads(note.read_text()), plan.describe()
     except ValueError as error:
-        raise DataError(f"{note} cannot be read; remove {plan.work_folder} to begin anew.") from error
-    differing = [key for key in wanted if begun.get(key) != wanted[key]]
+        raise DataError(f"{note} cannot be read; remove {plan.work_folder} to start from scratch.") from error
+    differing = [key for key in wanted if started.get(key) != wanted[key]]
     if differing:
-        found = " and ".join(f"{key} {json.dumps(begun.get(key))}" for key in differing)
+        found = " and ".join(f"{key} {json.dumps(started.get(key))}" for key in differing)
         raise DataError(
-            f"{plan.work_folder} holds an interrupted collection with {found}; go on with that, or remove it."
+            f"{plan.work_folder} holds an interrupted collection with {found}; use these settings, or remove it."
         )
 
 
 def _is_done(plan: Plan) -> bool:
-    """Whether exactly this was collected before: nothing is left to do, but perhaps to remove an empty work folder."""
+    """Returns whether this collection is complete; at most its empty work folder remains to be removed."""
     wanted = {"from": "collected", **plan.describe()}
     for train, validation in plan.files:
         if not (train.path.exists() and validation.path.exists() and origin_path(train.path).exists()):
@@ -101,7 +101,7 @@ def _is_done(plan: Plan) -> bool:
 
 
 def _is_placed(plan: Plan, shard: tuple[File, File], file: File) -> bool:
-    """Whether a file of this collection is where it belongs; a file from elsewhere in its place is an error."""
+    """Returns whether a file of this collection is in its final place; raises `DataError` if another file is there."""
     if not file.path.exists():
         return False
     digests = read_origin(shard[0].path).get("sha256") or {}
@@ -111,21 +111,20 @@ def _is_placed(plan: Plan, shard: tuple[File, File], file: File) -> bool:
 
 
 def _missing(plan: Plan, shard: tuple[File, File]) -> list[tuple[Plan, str, range]]:
-    """The parts of a shard that are still to be collected."""
+    """Returns the parts of a shard that are not collected yet."""
     return [
         (plan, file.split, episodes)
         for file in shard
         if not _is_placed(plan, shard, file) and not (plan.work_folder / file.path.name).exists()
         for episodes in file.parts(plan.episodes_per_part)
-        if not zipfile.is_zipfile(plan.part_path(file.split, episodes))  # neither there nor torn by a power cut
+        if not zipfile.is_zipfile(plan.part_path(file.split, episodes))  # missing, or damaged by a power failure
     ]
 
 
 def _join(plan: Plan, shard: tuple[File, File]) -> None:
-    """Make a shard's two files from their parts and put them in place, the training file last.
+    """Joins the parts of a shard's two files and moves them to their final place, the training file last.
 
-    Everything is written in the work folder and only renamed from there, so that nothing half-written is ever beside
-    the result.
+    All files are written in the work folder and then renamed, so that the final folder never has an incomplete file.
     """
     train, validation = shard
     if train.path.exists():
@@ -140,7 +139,7 @@ def _join(plan: Plan, shard: tuple[File, File]) -> None:
         record_origin(waiting[train], digests, **{"from": "collected", **plan.describe()})
         train.path.parent.mkdir(parents=True, exist_ok=True)
         os.replace(origin_path(waiting[train]), origin_path(train.path))
-    for file in (validation, train):  # whoever finds the training file finds all
+    for file in (validation, train):  # where the training file exists, all files exist
         if not file.path.exists():
             os.replace(waiting[file], file.path)
     for part in (part for file in shard for part in parts[file]):
@@ -158,9 +157,22 @@ def collect(
     experts: Experts = NO_EXPERTS,
     show: bool = True,
 ) -> Path:
-    """Collect a task's training file and, beside it, its validation file; or a folder of such shards.
+    """Collects a task's training file and, next to it, its validation file; or a folder of such files (shards).
 
-    Never overwrites; a collection that was interrupted is gone on with, and one that is there already is left alone.
+    Never overwrites a file. Resumes an interrupted collection, and leaves a complete one unchanged.
+
+    Args:
+        task: A built-in task or its name.
+        out: The training file, or the folder for several shards.
+        episodes: The number of training episodes; by default that of the task.
+        shards: The number of training files.
+        workers: The number of processes; by default one per core.
+        seed: The seed, on which the data depends; the number of workers does not matter.
+        experts: The expert policies, for tasks that need them.
+        show: Whether to show a progress bar.
+
+    Returns:
+        The training file, or the folder.
     """
     plan = Plan.make(task, out, episodes, shards, seed, experts)
     if workers is not None and workers < 1:
@@ -168,7 +180,7 @@ def collect(
     if _is_done(plan):
         shutil.rmtree(plan.work_folder, ignore_errors=True)
         return plan.path
-    with console.resume_hint(), _begun(plan):
+    with console.resume_hint(), _work_folder(plan):
         missing = [_missing(plan, shard) for shard in plan.files]
         jobs = [(shard, job) for shard, parts in enumerate(missing) for job in parts]
         left = sum(len(job[-1]) for _, job in jobs) * (plan.task.trajectory_length + 1)
@@ -181,7 +193,7 @@ def collect(
                 bar(rows)
                 shard = jobs[index][0]
                 to_do[shard] -= 1
-                if not to_do[shard]:  # the workers go on with the next one meanwhile
+                if not to_do[shard]:  # workers continue with the next shard meanwhile
                     bar(0, "writing")
                     _join(plan, plan.files[shard])
     return plan.path

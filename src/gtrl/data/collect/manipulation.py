@@ -1,7 +1,7 @@
-"""Data for the manipulation tasks, by OGBench's *play* protocol: scripted oracles and one random target after another.
+"""Data collection for manipulation tasks, by OGBench's *play* protocol: scripted oracles with random targets.
 
-The oracles come with OGBench. They plan a whole movement, with noise that is correlated in time, when they are
-given a target, and follow it closed-loop; this module only tells them when and for what.
+The oracles are part of OGBench. Given a target, an oracle plans a whole movement with temporally correlated noise and
+then follows it closed-loop. This module selects the oracle and the target.
 """
 
 from itertools import count
@@ -15,9 +15,9 @@ from gtrl.envs.make import make_environment
 from gtrl.envs.ogbench import OBJECT_QPOS_START
 from gtrl.tasks import OGBenchTask
 
-NOISE, NOISE_SMOOTHING = 0.1, 0.5
-# How often a cube is put on top of another: a range from which each episode draws.
-STACK = {"cube-single-play": (0.0, 0.0), "cube-double-play": (0.0, 0.25), "scene-play": (0.5, 0.5)}
+NOISE, NOISE_SMOOTHING = 0.1, 0.5  # of the oracles' plans
+# Range from which each episode draws the probability that a cube is stacked on another.
+STACK_PROBABILITIES = {"cube-single-play": (0.0, 0.0), "cube-double-play": (0.0, 0.25), "scene-play": (0.5, 0.5)}
 
 
 class PlayCollector:
@@ -25,7 +25,7 @@ class PlayCollector:
 
     def __init__(self, task: OGBenchTask) -> None:
         options = {"mode": "data_collection", "terminate_at_goal": False, "visualize_info": False}
-        # Before the oracles: what they import fails where MUJOCO_GL names a backend that is missing.
+        # Before importing the oracles, whose import fails if MUJOCO_GL names a backend that is not installed.
         self.env = IsolatedEnv(make_environment(task, **options))
 
         from ogbench.manipspace.oracles.plan.button_plan import ButtonPlanOracle
@@ -35,23 +35,23 @@ class PlayCollector:
 
         self.simulator: Any = self.env.env.unwrapped
         self.rows = task.trajectory_length + 1
-        self.stack = STACK.get(task.name, (0.0, 0.0))
+        self.stack = STACK_PROBABILITIES.get(task.name, (0.0, 0.0))
         self.scene = task.family == "scene"
-        how: dict[str, Any] = {"env": self.simulator, "noise": NOISE, "noise_smoothing": NOISE_SMOOTHING}
+        oracle_options: dict[str, Any] = {"env": self.simulator, "noise": NOISE, "noise_smoothing": NOISE_SMOOTHING}
         self.oracles: dict[str, Any] = {
-            "cube": CubePlanOracle(**how),
-            "button": ButtonPlanOracle(gripper_always_closed=task.family == "puzzle", **how),
-            "drawer": DrawerPlanOracle(**how),
-            "window": WindowPlanOracle(**how),
+            "cube": CubePlanOracle(**oracle_options),
+            "button": ButtonPlanOracle(gripper_always_closed=task.family == "puzzle", **oracle_options),
+            "drawer": DrawerPlanOracle(**oracle_options),
+            "window": WindowPlanOracle(**oracle_options),
         }
 
     def episode(self, seed: np.random.SeedSequence) -> Arrays:
-        """One healthy episode; the seed alone decides it. An unhealthy one is thrown away and redone."""
+        """Returns one valid episode, which depends only on the seed. Invalid attempts are discarded and repeated."""
         attempts = (self.attempt(child_seed(seed, number)) for number in count())
         return next(arrays for arrays in attempts if arrays is not None)
 
     def attempt(self, seed: np.random.SeedSequence) -> Arrays | None:
-        """One episode, or None as soon as it is seen to be unhealthy."""
+        """Returns one episode, or None as soon as it is invalid: the cube of a scene has left the visible area."""
         stack = float(np.random.default_rng(child_seed(seed, 0)).uniform(*self.stack))
         observation, info = self.env.reset(seed, {})
         record = Recorder()
@@ -69,12 +69,12 @@ class PlayCollector:
         return record.arrays()
 
     def begin(self, observation: np.ndarray, info: dict[str, Any]) -> Any:
-        """The oracle for the target that is set, with its plan made."""
+        """Returns the oracle for the current target, after it has planned its movement."""
         oracle = self.oracles[info["privileged/target_task"]]
         oracle.reset(observation, info)
         return oracle
 
 
 def out_of_sight(cube: np.ndarray) -> bool:
-    """Whether the scene's cube (its xyz) has left the visible area; behind y = -0.3 there is only the drawer."""
+    """Returns whether the scene's cube (xyz) is not visible; beyond y = -0.3 it is visible only in the drawer."""
     return bool(cube[1] >= 0.29 or (cube[1] <= -0.3 and not 0.06 <= cube[2] <= 0.08))

@@ -1,4 +1,4 @@
-"""Data for mazes, by OGBench's protocol: a noisy walker that follows shortest paths to random goals."""
+"""Data collection for mazes, by OGBench's protocol: a noisy policy follows shortest paths to random goals."""
 
 from typing import Any
 
@@ -16,10 +16,10 @@ STITCH_DISTANCE = 4  # cells between start and goal
 
 
 class MazeCollector:
-    """Collects episodes of one maze task: *navigate* (a new goal after each arrival) or *stitch* (stay).
+    """Collects episodes of one maze task: *navigate* (a new goal after each arrival) or *stitch* (one nearby goal).
 
-    The point agent's action is the direction to the next cell; ant and humanoid are driven by an expert that
-    is told the state without its position, then the direction.
+    The point agent's action is the direction to the next cell. The actions of ant and humanoid come from an expert,
+    whose input is the state without the position, then the direction.
     """
 
     def __init__(self, task: OGBenchTask, experts: Experts = NO_EXPERTS) -> None:
@@ -32,15 +32,15 @@ class MazeCollector:
         self.shape = (task.trajectory_length + 1, task.action_dim)
 
     def episode(self, seed: np.random.SeedSequence) -> Arrays:
-        """One episode; the seed alone decides it."""
-        choices = np.random.default_rng(child_seed(seed, 0))
-        start = random_cell(choices, self.maze.cells)
+        """Returns one episode, which depends only on the seed."""
+        rng = np.random.default_rng(child_seed(seed, 0))
+        start = random_cell(rng, self.maze.cells)
         reachable = self.maze.at_distance(start, STITCH_DISTANCE) if self.stitch else self.maze.vertices
-        goal = random_cell(choices, reachable)
+        goal = random_cell(rng, reachable)
         observation, _ = self.env.reset(seed, {"task_info": {"init_ij": start, "goal_ij": goal}})
         record = Recorder()
         with self.env.own_random_state():
-            for noise in self.deviation * choices.standard_normal(self.shape):
+            for noise in self.deviation * rng.standard_normal(self.shape):
                 action = self.direction(goal)
                 if self.expert is not None:
                     action = self.expert(observation[2:], action)
@@ -49,26 +49,29 @@ class MazeCollector:
                 record.add(observation, action, info)
                 observation = following
                 if info["success"] and not self.stitch:
-                    goal = random_cell(choices, self.maze.vertices)
+                    goal = random_cell(rng, self.maze.vertices)
                     self.simulator.set_goal(goal_xy=self.simulator.add_noise(self.maze.xy(goal)))
         return record.arrays()
 
     def direction(self, goal: Cell) -> np.ndarray:
-        """The unit vector from the agent to the centre of the next cell on the way."""
+        """Returns the unit vector from the agent to the centre of the next cell on a shortest path to the goal."""
         xy = self.simulator.get_xy()
         next_cell = self.maze.towards(goal)[self.maze.cell_at(xy)]
         return unit_vector(self.maze.xy(next_cell) - xy)
 
 
 def maze_of_env(env: Any) -> Maze:
+    """Returns the layout of an environment that is known to be a maze."""
     maze = Maze.from_env(env)
     assert maze is not None, "every task of these collectors is a maze"
     return maze
 
 
-def unit_vector(away: np.ndarray) -> np.ndarray:
-    return away / (np.linalg.norm(away) + 1e-6)
+def unit_vector(vector: np.ndarray) -> np.ndarray:
+    """Scales a vector to length 1; a zero vector stays zero."""
+    return vector / (np.linalg.norm(vector) + 1e-6)
 
 
-def random_cell(choices: np.random.Generator, cells: list[Cell]) -> Cell:
-    return cells[int(choices.integers(len(cells)))]
+def random_cell(rng: np.random.Generator, cells: list[Cell]) -> Cell:
+    """Draws one of the cells uniformly."""
+    return cells[int(rng.integers(len(cells)))]

@@ -1,4 +1,4 @@
-"""What a collection consists of: which files, which episodes in each, in which parts."""
+"""The plan of a collection: its files, the episodes in each, and the parts they are divided into."""
 
 import importlib.metadata
 from dataclasses import dataclass
@@ -11,27 +11,28 @@ from gtrl.data.origin import digest_of, validation_path
 from gtrl.errors import ConfigError, DataError
 from gtrl.tasks import VALIDATION_RATIO, OGBenchTask, Task, ogbench_task
 
-ROWS_PER_PART = 1000  # one long episode or a few short ones: little enough to lose, enough to be worth a file
-PACKAGES = ("ogbench", "mujoco", "numpy")  # what an episode depends on beside this package
-SPLITS = {"train": 0, "val": 1}
+ROWS_PER_PART = 1000  # small enough to lose in an interruption, large enough for a file
+PACKAGES = ("ogbench", "mujoco", "numpy")  # packages whose version is recorded, since episodes depend on it
+SPLITS = {"train": 0, "val": 1}  # their numbers in seeds
 
 
 @dataclass(frozen=True)
 class File:
-    """One file of the result: where it goes and which episodes it holds."""
+    """One file of the result: its path, its split and its episodes."""
 
     path: Path
     split: str
     episodes: range
 
     def parts(self, size: int) -> list[range]:
+        """Returns the episodes of each part, at most `size` in each."""
         starts = range(self.episodes.start, self.episodes.stop, size)
         return [range(start, min(start + size, self.episodes.stop)) for start in starts]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to collect, checked before any of it is done. Episode k of a split is decided by (seed, split, k) alone."""
+    """The settings of a collection. Episode k of a split depends only on (seed, split, k), besides the task."""
 
     task: OGBenchTask
     path: Path  # the training file, or with several shards the folder they go into
@@ -50,6 +51,7 @@ class Plan:
         seed: int = 0,
         experts: Experts = NO_EXPERTS,
     ) -> "Plan":
+        """Makes a plan from a user's settings, after checking them; see `collect`."""
         task = ogbench_task(task)
         path = Path(out).expanduser()
         experts = Experts(*(file and Path(file).expanduser() for file in experts))
@@ -69,17 +71,17 @@ class Plan:
 
     @property
     def validation_episodes(self) -> int:
-        """How many validation episodes go with the training episodes; each shard has one at least."""
+        """The number of validation episodes; at least one per shard."""
         return max(self.shards, self.episodes // VALIDATION_RATIO)
 
     @property
     def work_folder(self) -> Path:
-        """Where parts are kept until they are joined."""
+        """The folder for parts until they are joined."""
         return self.path.with_name(f"{self.path.name.removesuffix('.npz')}.collecting")
 
     @property
     def files(self) -> list[tuple[File, File]]:
-        """(training, validation) files of each shard."""
+        """The (training, validation) files of each shard."""
 
         def share(total: int, shard: int) -> range:
             return range(total * shard // self.shards, total * (shard + 1) // self.shards)
@@ -93,17 +95,20 @@ class Plan:
 
     @property
     def rows(self) -> int:
+        """The total number of rows of all files."""
         return (self.episodes + self.validation_episodes) * (self.task.trajectory_length + 1)
 
     @property
     def episodes_per_part(self) -> int:
+        """The number of episodes whose rows fill one part, at least one."""
         return max(1, ROWS_PER_PART // (self.task.trajectory_length + 1))
 
     def part_path(self, split: str, episodes: range) -> Path:
+        """Returns the file of one part."""
         return self.work_folder / f"{split}-{episodes.start:08}-{episodes.stop:08}.npz"
 
     def describe(self) -> dict[str, Any]:
-        """Everything the data depends on."""
+        """Returns everything that the data depends on, for the work folder and the record of its origin."""
         roles = roles_of(self.task)
         return {
             "task": self.task.name,

@@ -1,7 +1,7 @@
-"""Data for ant soccer, by OGBench's protocol: one expert walks, another dribbles the ball.
+"""Data collection for ant soccer, by OGBench's protocol: one expert walks, another dribbles the ball.
 
-What the protocol leaves open is a reconstruction: how near a detour's cell counts as reached (REACH), and that
-the walk goes from cell to cell by breadth-first search as in the mazes.
+Two details that the protocol does not specify are reconstructions: the distance at which a detour counts as reached
+(REACHED_DISTANCE), and that the ant walks along shortest paths between cells, as in the mazes.
 """
 
 from collections import deque
@@ -16,13 +16,13 @@ from gtrl.envs.isolation import IsolatedEnv
 from gtrl.envs.make import make_environment
 from gtrl.tasks import OGBenchTask
 
-REACH = 2.0  # as near to the ball the walker becomes a dribbler
-FARTHEST_GOAL = 10.0  # the dribbler is never told of a goal farther from the ball
-PATIENCE = 150  # steps within a radius of REACH after which the ant walks somewhere else first
+REACHED_DISTANCE = 2.0  # within which the ant has reached the ball, and starts to dribble, or the place of a detour
+MAX_GOAL_DISTANCE = 10.0  # from the ball to the goal in the dribbling expert's input; farther goals are moved closer
+STUCK_STEPS = 150  # steps within REACHED_DISTANCE of the current position after which the ant counts as stuck
 
 
 class SoccerCollector:
-    """Collects episodes: *navigate* (fetch the ball, bring it to one goal after another) or *stitch* (one of both)."""
+    """Collects episodes: *navigate* (walk to the ball, then dribble it to a series of goals) or *stitch* (only one)."""
 
     def __init__(self, task: OGBenchTask, experts: Experts) -> None:
         self.env = IsolatedEnv(make_environment(task))
@@ -34,18 +34,18 @@ class SoccerCollector:
         self.dribble_expert = load_expert(experts.dribble, task, "dribble")
 
     def episode(self, seed: np.random.SeedSequence) -> Arrays:
-        """One episode; the seed alone decides it."""
-        choices = np.random.default_rng(child_seed(seed, 0))
-        agent, ball, goal = (self.maze.cells[k] for k in choices.permutation(len(self.maze.cells))[:3])
-        dribbling = bool(choices.integers(2))
+        """Returns one episode, which depends only on the seed."""
+        rng = np.random.default_rng(child_seed(seed, 0))
+        agent, ball, goal = (self.maze.cells[k] for k in rng.permutation(len(self.maze.cells))[:3])
+        dribbling = bool(rng.integers(2))
         if self.stitch and dribbling:
             ball = agent
         cells = {"agent_init_ij": agent, "ball_init_ij": ball, "goal_ij": goal}
         observation, _ = self.env.reset(seed, {"task_info": cells})
         record = Recorder()
-        detours = Detours(choices, self)
+        detours = Detours(rng, self)
         with self.env.own_random_state():
-            for noise in EXPERT_NOISE * choices.standard_normal(self.shape):
+            for noise in EXPERT_NOISE * rng.standard_normal(self.shape):
                 if self.stitch:
                     goal_xy = np.asarray(self.simulator.cur_goal_xy)
                     action = self.dribble(observation) if dribbling else self.walk(observation, goal_xy)
@@ -56,51 +56,59 @@ class SoccerCollector:
                 record.add(observation, action, info)
                 observation = following
                 if info["success"] and not self.stitch:
-                    self.simulator.set_goal(goal_xy=self.random_place(choices))
+                    self.simulator.set_goal(goal_xy=self.random_place(rng))
         return record.arrays()
 
     def fetch(self, observation: np.ndarray, detours: "Detours") -> np.ndarray:
-        """Walk to the ball when it is far, else dribble it to the goal; when stuck, walk somewhere else first."""
+        """Returns the action that walks to the ball or, near it, dribbles; if stuck, walks to a random place first."""
         agent, ball = self.simulator.get_agent_ball_xy()
         detour = detours.at(agent)
         if detour is not None:
             return self.walk(observation, detour)
-        return self.walk(observation, ball) if np.linalg.norm(agent - ball) > REACH else self.dribble(observation)
+        return (
+            self.walk(observation, ball)
+            if np.linalg.norm(agent - ball) > REACHED_DISTANCE
+            else self.dribble(observation)
+        )
 
     def walk(self, observation: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """Towards a place: from cell to cell, and straight within its cell."""
+        """Returns the action to walk to a place: along a shortest path between cells, then straight to it."""
         agent, _ = self.simulator.get_agent_ball_xy()
         here, there = self.maze.cell_at(agent), self.maze.cell_at(target)
         next_place = target if here == there else self.maze.xy(self.maze.towards(there)[here])
         return self.walk_expert(observation[2:15], observation[22:36], unit_vector(next_place - agent))
 
     def dribble(self, observation: np.ndarray) -> np.ndarray:
-        """The ball towards the goal, or towards a nearer place on the way to it."""
+        """Returns the action to dribble the ball to the goal, or to a nearer place in its direction."""
         agent, ball = self.simulator.get_agent_ball_xy()
         away = np.asarray(self.simulator.cur_goal_xy) - ball
-        away = away * min(1.0, FARTHEST_GOAL / (np.linalg.norm(away) + 1e-6))
+        away = away * min(1.0, MAX_GOAL_DISTANCE / (np.linalg.norm(away) + 1e-6))
         return self.dribble_expert(observation[2:15], observation[17:], ball - agent, away)
 
-    def random_place(self, choices: np.random.Generator) -> np.ndarray:
-        return np.asarray(self.simulator.add_noise(self.maze.xy(random_cell(choices, self.maze.cells))))
+    def random_place(self, rng: np.random.Generator) -> np.ndarray:
+        """Draws a free cell and returns a noisy position in it."""
+        return np.asarray(self.simulator.add_noise(self.maze.xy(random_cell(rng, self.maze.cells))))
 
 
 class Detours:
-    """Where to walk first: a random place, once the agent has stayed within REACH for PATIENCE steps."""
+    """Chooses a random place to walk to when the agent is stuck."""
 
-    def __init__(self, choices: np.random.Generator, collector: SoccerCollector) -> None:
-        self.choices, self.collector = choices, collector
-        self.trail: deque[np.ndarray] = deque(maxlen=PATIENCE)
+    def __init__(self, rng: np.random.Generator, collector: SoccerCollector) -> None:
+        self.rng, self.collector = rng, collector
+        self.trail: deque[np.ndarray] = deque(maxlen=STUCK_STEPS)
         self.place: np.ndarray | None = None
 
     def at(self, agent: np.ndarray) -> np.ndarray | None:
-        """The place to walk to now, if any."""
+        """Records the agent's position and returns the place of the current detour, or None."""
         self.trail.append(agent)
-        stuck = len(self.trail) == PATIENCE and np.linalg.norm(np.array(self.trail) - agent, axis=1).max() <= REACH
-        if self.place is not None and np.linalg.norm(agent - self.place) <= REACH:
+        stuck = (
+            len(self.trail) == STUCK_STEPS
+            and np.linalg.norm(np.array(self.trail) - agent, axis=1).max() <= REACHED_DISTANCE
+        )
+        if self.place is not None and np.linalg.norm(agent - self.place) <= REACHED_DISTANCE:
             self.place = None
             self.trail.clear()
         elif stuck:
-            self.place = self.collector.random_place(self.choices)
+            self.place = self.collector.random_place(self.rng)
             self.trail.clear()
         return self.place

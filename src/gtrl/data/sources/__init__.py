@@ -1,1 +1,1 @@
-"""Where a task's dataset comes from: OGBench's cache, a download, or our own collectors."""
+"""Sources of a task's dataset: the cache, a download, or a collection on this machine."""

@@ -1,7 +1,7 @@
-"""Downloading a task's dataset: from OGBench's own host, then from a mirror.
+"""Download of a task's dataset, from OGBench's server or else from a mirror.
 
-A file streams into `<name>.<host>.download` beside its final place. A broken transfer is resumed, at once or by the
-next command; the file is moved into place once it is complete, readable and what the task expects.
+A file is downloaded to `<name>.<host>.download` next to its final place. An interrupted transfer is resumed, either
+immediately or by the next command. The file is renamed once it is complete and has passed the checks.
 """
 
 import glob
@@ -27,20 +27,20 @@ from gtrl.io.atomic import read_json, write_text
 from gtrl.io.locks import locked
 from gtrl.tasks import OGBenchTask
 
-MIRROR_VARIABLE = "GTRL_MIRROR"  # the environment variable
-TIMEOUT_SECONDS = 20.0  # seconds without an answer
-MAX_STALLED_ATTEMPTS = 5  # times a transfer is resumed without a byte of progress
-FIRST_RETRY_SECONDS = 1.0  # seconds before the first of them; twice as long before each next
-BLOCK_BYTES = 1 << 18  # bytes read at a time
+MIRROR_VARIABLE = "GTRL_MIRROR"  # environment variable with the address of a mirror
+TIMEOUT_SECONDS = 20.0  # without a response
+MAX_STALLED_ATTEMPTS = 5  # consecutive attempts to resume a transfer that make no progress
+FIRST_RETRY_SECONDS = 1.0  # before the first attempt to resume; doubled for each further one
+BLOCK_BYTES = 1 << 18  # read at a time
 BYTES_PER_MB = 1e6
 
 
 class TransferError(Exception):
-    """The connection ended before the file did."""
+    """A transfer that failed in a way that resuming it can fix."""
 
 
 def sources(mirror: str | None = None) -> list[str]:
-    """Addresses to try, in order: OGBench's own, then the mirror given here or in the environment."""
+    """Returns the addresses to try: OGBench's, then the given mirror or that of the environment variable."""
     with ignore_warnings():
         from ogbench.utils import DATASET_URL
     given = mirror or os.environ.get(MIRROR_VARIABLE)
@@ -58,7 +58,7 @@ def _is_address(text: str) -> bool:
 
 
 def download(task: OGBenchTask, path: Path, *, mirror: str | None = None, show: bool = True) -> str:
-    """Fetch a task's training file to `path` and its validation file beside it. The address they came from."""
+    """Downloads a task's training file to `path`, and its validation file next to it. Returns the address used."""
     path.parent.mkdir(parents=True, exist_ok=True)
     failures = []
     lock = path.with_name(f"{path.name}.download.lock")
@@ -74,6 +74,7 @@ def download(task: OGBenchTask, path: Path, *, mirror: str | None = None, show: 
 
 
 def _download_both(task: OGBenchTask, path: Path, base: str, show: bool) -> None:
+    """Downloads, checks and renames both files from one address."""
     files = (validation_path(path), path)
     remote = (f"{task.dataset}-val.npz", f"{task.dataset}.npz")
     partials = [_partial(file, base) for file in files]
@@ -85,22 +86,22 @@ def _download_both(task: OGBenchTask, path: Path, base: str, show: bool) -> None
             problems = [str(error).rstrip(".").replace(str(partial), "it")]
         if problems:
             _discard(partial)
-            raise DownloadError(f"sent a wrong or broken {name}, which was thrown away: {problems[0]}")
+            raise DownloadError(f"sent a wrong or damaged {name}, which was discarded: {problems[0]}")
     digests = {file.name: digest_of(partial) for file, partial in zip(files, partials, strict=True)}
     record_origin(path, dict(reversed(digests.items())), **{"from": "downloaded", "address": base})
-    for file, partial in zip(files, partials, strict=True):  # the training file last: where it is, both are
+    for file, partial in zip(files, partials, strict=True):  # the training file last: where it exists, both exist
         os.replace(partial, file)
     discard_partials(path)
 
 
 def _partial(file: Path, base: str) -> Path:
-    """Where the part of a file that came from one server is kept; another server's file may differ."""
+    """Returns the path of the partial file from one server; another server's file may differ."""
     host = re.sub(r"[^\w.]+", "-", urllib.parse.urlsplit(base).netloc)
     return file.with_name(f"{file.name}.{host}.download")
 
 
 def discard_partials(path: Path) -> None:
-    """Remove unfinished downloads of a training file and its validation file."""
+    """Removes unfinished downloads of a training file and its validation file."""
     for file in (path, validation_path(path)):
         for partial in file.parent.glob(f"{glob.escape(file.name)}.*.download"):
             _discard(partial)
@@ -111,7 +112,7 @@ def discard_partials(path: Path) -> None:
 
 
 def _note(partial: Path) -> Path:
-    """The file that records what a partial file is a part of: its address and the server's tag for that version."""
+    """Returns the path of the record of a partial file: its address, size and the server's version tag."""
     return partial.with_name(f"{partial.name}.json")
 
 
@@ -121,19 +122,19 @@ def _discard(partial: Path) -> None:
 
 
 def _fetch(url: str, partial: Path, show: bool) -> None:
-    """Fetch all of a file, resuming the transfer where it broke."""
+    """Downloads a whole file, resuming the transfer after failures."""
     name = url.rsplit("/", 1)[-1]
     with console.bar(f"downloading {name}", None, "MB", show) as bar:
-        failures, farthest = 0, _size(partial)
+        failures, largest_size = 0, _size(partial)
         while True:
             try:
                 _transfer(url, partial, bar)
             except TransferError as error:
-                failures = 1 if _size(partial) > farthest else failures + 1
-                farthest = max(farthest, _size(partial))
+                failures = 1 if _size(partial) > largest_size else failures + 1
+                largest_size = max(largest_size, _size(partial))
                 if failures >= MAX_STALLED_ATTEMPTS:
-                    came = f"{_size(partial) / BYTES_PER_MB:,.1f} MB"
-                    message = f"broke off {name} after {came} ({error}); the same command goes on from there"
+                    received = f"{_size(partial) / BYTES_PER_MB:,.1f} MB"
+                    message = f"stopped sending {name} after {received} ({error}); run the same command again to resume"
                     raise DownloadError(message) from error
                 time.sleep(FIRST_RETRY_SECONDS * 2 ** (failures - 1))
             else:
@@ -145,7 +146,7 @@ def _size(partial: Path) -> int:
 
 
 def _transfer(url: str, partial: Path, bar: Bar) -> None:
-    """One connection: what is left of the file, or all of it where the server or the file is not the same as before."""
+    """Downloads the rest of a file over one connection, or all of it if the server or its file has changed."""
     known = read_json(_note(partial))
     have = _size(partial) if known.get("url") == url else 0
     if have and have == known.get("size"):
@@ -157,7 +158,7 @@ def _transfer(url: str, partial: Path, bar: Bar) -> None:
     with _open(urllib.request.Request(url, headers=headers), partial) as answer:  # noqa: S310, http or https
         start, size = _span(answer, have, partial)
         if not start:
-            _discard(partial)  # before the note describes another file
+            _discard(partial)  # before the record is overwritten with that of another file
         tag = answer.headers.get("ETag") or answer.headers.get("Last-Modified") or ""
         write_text(_note(partial), json.dumps({"url": url, "tag": "" if tag.startswith("W/") else tag, "size": size}))
         with partial.open("ab") as file:
@@ -167,19 +168,19 @@ def _transfer(url: str, partial: Path, bar: Bar) -> None:
                 bar(len(block) / BYTES_PER_MB)
             done = file.tell()
     if size is not None and done < size:
-        raise TransferError(f"{done / BYTES_PER_MB:,.1f} of {size / BYTES_PER_MB:,.1f} MB came")
+        raise TransferError(f"received {done / BYTES_PER_MB:,.1f} of {size / BYTES_PER_MB:,.1f} MB")
 
 
 def _span(answer: Any, have: int, partial: Path) -> tuple[int, int | None]:
-    """(where what the server sends begins, the size of the whole file)."""
+    """Returns (first byte that the server sends, size of the whole file or None if unknown)."""
     if answer.status == http.client.PARTIAL_CONTENT:
         with suppress(ValueError):  # "bytes 100-199/200"
             unit, rest = answer.headers.get("Content-Range", "").split(" ")
             first, total = rest.split("-")[0], rest.split("/")[1]
             if unit == "bytes" and int(first) == have:
                 return have, int(total) if total != "*" else None
-        _discard(partial)  # the next try asks for all of it
-        raise TransferError("another piece of the file came than was asked for")
+        _discard(partial)  # the next attempt requests the whole file
+        raise TransferError("the server sent another part of the file than requested")
     if "html" in answer.headers.get("Content-Type", ""):
         raise DownloadError("sent a web page instead of the file")
     length = answer.headers.get("Content-Length") or ""
@@ -188,22 +189,22 @@ def _span(answer: Any, have: int, partial: Path) -> tuple[int, int | None]:
 
 def _open(request: urllib.request.Request, partial: Path) -> Any:
     name = request.full_url.rsplit("/", 1)[-1]
-    failure = TransferError if request.has_header("Range") else DownloadError  # a partial file is worth another attempt
+    failure = TransferError if request.has_header("Range") else DownloadError  # with a partial file, try to resume
     try:
         return urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS)  # noqa: S310, http or https
     except urllib.error.HTTPError as error:
         error.close()
         if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
-            _discard(partial)  # the file is another one by now: all of it again
+            _discard(partial)  # the file on the server has changed: download all of it again
             raise TransferError("the file has changed") from error
-        answers = {401: "wants a password for", 403: "refuses", 404: "has no file", 410: "has no more file"}
+        answers = {401: "requires a password for", 403: "denies access to", 404: "has no file", 410: "no longer has"}
         if error.code >= 500 or error.code == http.client.TOO_MANY_REQUESTS:
-            raise failure(f"is out of order just now ({error.code} {error.reason})") from error
-        raise DownloadError(f"{answers.get(error.code, 'does not give')} {name} ({error.code})") from error
+            raise failure(f"is temporarily unavailable ({error.code} {error.reason})") from error
+        raise DownloadError(f"{answers.get(error.code, 'does not send')} {name} ({error.code})") from error
     except (OSError, http.client.HTTPException, UnicodeError) as error:
         reason = getattr(error, "reason", error)
         if isinstance(reason, TimeoutError):
-            raise failure(f"did not answer within {TIMEOUT_SECONDS:g} s") from error
+            raise failure(f"did not respond within {TIMEOUT_SECONDS:g} s") from error
         raise failure(f"cannot be reached ({reason})") from error
 
 
@@ -211,6 +212,6 @@ def _read(answer: Any) -> bytes:
     try:
         return answer.read1(BLOCK_BYTES)
     except TimeoutError as error:
-        raise TransferError(f"nothing came for {TIMEOUT_SECONDS:g} s") from error
+        raise TransferError(f"no data for {TIMEOUT_SECONDS:g} s") from error
     except (OSError, http.client.HTTPException) as error:
         raise TransferError(str(error) or type(error).__name__) from error

@@ -1,4 +1,4 @@
-"""A task's dataset: from the cache, a download, or our own collectors."""
+"""Provides a task's dataset: from the cache, by download, or by collection."""
 
 import logging
 from pathlib import Path
@@ -13,11 +13,11 @@ from gtrl.errors import DataError, DownloadError
 from gtrl.tasks import OGBenchTask, Task, ogbench_task
 
 log = logging.getLogger(__name__)
-CACHE = Path("~/.ogbench/data")  # OGBench's own, so that files users already have are found
+CACHE = Path("~/.ogbench/data")  # OGBench's cache, so that existing files are found
 
 
 def cached_file(task: OGBenchTask, folder: str | Path | None = None) -> Path:
-    """Where a task's training file is kept."""
+    """Returns the path of a task's training file in the cache."""
     return Path(folder or CACHE).expanduser() / f"{task.dataset}.npz"
 
 
@@ -31,9 +31,18 @@ def get_dataset(
     experts: Experts = NO_EXPERTS,
     show: bool = True,
 ) -> Path:
-    """The task's training file, its validation file beside it: found, else downloaded, else collected.
+    """Finds, downloads or collects a task's dataset. Returns its training file; the validation file is next to it.
 
-    `folder` is OGBench's cache by default. Where the data came from is logged, and kept beside it with its digest.
+    The source is logged, and recorded next to the file with its digest.
+
+    Args:
+        task: A built-in task or its name.
+        folder: The folder for the files; by default OGBench's cache.
+        mirror: An address to download from after OGBench's; by default that in GTRL_MIRROR.
+        workers: The number of processes for a collection; by default one per core.
+        seed: The seed of a collection.
+        experts: The expert policies, for collections that need them.
+        show: Whether to show progress bars.
     """
     task = ogbench_task(task)
     path = cached_file(task, folder)
@@ -42,10 +51,12 @@ def get_dataset(
         log.info(f"found {path} ({_description(path)})")
         return path
     if validation_path(path).exists():
-        raise DataError(f"{validation_path(path)} lies there without its training file; move it away and try again.")
+        raise DataError(
+            f"{validation_path(path)} exists without its training file; move it to another place and try again."
+        )
     plan = Plan(task, path, task.trajectories, seed=seed, experts=experts)
     if plan.work_folder.exists():
-        log.info(f"an interrupted collection is in {plan.work_folder}: continuing it")
+        log.info(f"resuming the interrupted collection in {plan.work_folder}")
     elif not task.public:
         log.info(f"{task.name} has no public dataset: collecting it here")
     else:
@@ -63,13 +74,14 @@ def get_dataset(
 
 
 def _description(path: Path) -> str:
-    """Where a file came from, as far as is known, and what it lacks."""
+    """Returns the recorded source of a file, and whether its validation file is missing."""
     origin = origin_of(path, {file.name: digest_of(file) for file in files_of(path)})
-    known = "where from is not recorded" if origin["from"] == "file" else str(origin["from"])
+    known = "source not recorded" if origin["from"] == "file" else str(origin["from"])
     return known if validation_path(path).exists() else f"{known}; without a validation file"
 
 
 def _check_cached(path: Path, task: OGBenchTask) -> None:
+    """Raises `DataError` if a cached file is invalid."""
     for file in files_of(path):
         problems = check_file(file, task).problems
         if problems:
@@ -77,7 +89,7 @@ def _check_cached(path: Path, task: OGBenchTask) -> None:
 
 
 def _check_can_collect(task: OGBenchTask, failure: DownloadError, experts: Experts) -> None:
-    """Warn that the download failed and collecting comes next; where an expert is missing, say what can be done."""
+    """Warns that the download failed and that collection follows; raises `DownloadError` if an expert is missing."""
     reason = str(failure).rstrip(".")
     missing = [role for role in roles_of(task) if getattr(experts, role) is None]
     if missing:
@@ -86,4 +98,6 @@ def _check_can_collect(task: OGBenchTask, failure: DownloadError, experts: Exper
             f"{task.dataset} could not be downloaded: {reason}; try again later, name another address with --mirror "
             f"URL or {MIRROR_VARIABLE}, or collect it with {needed}, see docs/formats.md."
         ) from failure
-    log.warning(f"no download: {reason}. Collecting the data here instead; Ctrl-C stops, the same command continues.")
+    log.warning(
+        f"download failed: {reason}. Collecting the data instead; after Ctrl-C, run the same command again to resume."
+    )
