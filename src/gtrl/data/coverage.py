@@ -9,7 +9,7 @@ from gtrl.envs.ogbench import CUBE_COUNTS, DRAWER_GOAL_SCALE, GOAL_CENTRE, GOAL_
 from gtrl.tasks import OGBenchTask
 
 MAX_OUTSIDE_FRACTION = 0.01  # of rows whose goal may be out of bounds: simulation errors can move objects away
-SQUARE_METRES = 0.05  # side of the squares in which coverage of the table is counted
+SQUARE_SIDE_METRES = 0.05  # of the squares in which coverage of the table is counted
 # Minimum and maximum, in metres: xy of cube targets; xyz that cubes can have, since OGBench resets a cube farther away.
 TABLE_BOUNDS = np.array([[0.3, -0.3], [0.55, 0.3]])
 CUBE_BOUNDS = np.array([[0.05, -0.55, -0.18], [0.8, 0.55, 0.55]])
@@ -100,14 +100,14 @@ def _maze_facts(goals: np.ndarray, maze: Maze, what: str) -> list[Fact]:
 
 def _cube_facts(xyz: np.ndarray, which: str) -> list[Fact]:
     low, high = TABLE_BOUNDS
-    shape = np.round((high - low) / SQUARE_METRES).astype(int)
-    squares = np.floor((xyz[:, :2] - low) / SQUARE_METRES).astype(int)
+    shape = np.round((high - low) / SQUARE_SIDE_METRES).astype(int)
+    squares = np.floor((xyz[:, :2] - low) / SQUARE_SIDE_METRES).astype(int)
     on_table = ((squares >= 0) & (squares < shape)).all(1)
     visited = len(np.unique(squares[on_table], axis=0))
     within = ((xyz >= CUBE_BOUNDS[0]) & (xyz <= CUBE_BOUNDS[1])).all(1).mean()
     return [
         _within_bounds(f"{which}within reach", within, "the arm's workspace and 0.2 m around it"),
-        Fact(f"{which}squares of {SQUARE_METRES:g} m visited", f"{visited}", f"{shape.prod()}"),
+        Fact(f"{which}squares of {SQUARE_SIDE_METRES:g} m visited", f"{visited}", f"{shape.prod()}"),
         Fact(f"{which}off the table", f"{(xyz[:, 2] > LIFTED_METRES).mean():.1%} of the rows"),
     ]
 

@@ -32,7 +32,7 @@ class File:
 
 @dataclass(frozen=True)
 class Plan:
-    """The settings of a collection. Episode k of a split depends only on (seed, split, k), besides the task."""
+    """The settings of a collection. Given the task, episode k of a split depends only on (seed, split, k)."""
 
     task: OGBenchTask
     path: Path  # the training file, or with several shards the folder they go into

@@ -22,7 +22,7 @@ STUCK_STEPS = 150  # steps within REACHED_DISTANCE of the current position after
 
 
 class SoccerCollector:
-    """Collects episodes: *navigate* (walk to the ball, then dribble it to a series of goals) or *stitch* (only one)."""
+    """Collects episodes: *navigate* (walk to the ball, then dribble it to a series of goals) or *stitch* (either)."""
 
     def __init__(self, task: OGBenchTask, experts: Experts) -> None:
         self.env = IsolatedEnv(make_environment(task))
