@@ -146,7 +146,7 @@ def centres(cells: list[tuple[int, int]]) -> np.ndarray:
 def test_cells_visited(write: Write) -> None:
     assert len(CELLS) == 22
     few = examine(write(MINI, centres([(1, 1)] * 60 + [(1, 2)] * 30 + [(3, 5)] * 10)), draw=False)
-    assert shown(few, "cells visited") == ("3; 0 to 60 rows each, 0 in the middle", "22")
+    assert shown(few, "cells visited") == ("3; 0 to 60 rows each, median 0", "22")
     assert shown(few, "goals") == (
         "(0, 0) to (16, 8)",
         "(-2, -2) to (26, 18)",
@@ -156,7 +156,7 @@ def test_cells_visited(write: Write) -> None:
     positions = centres([cell for k, cell in enumerate(CELLS) for _ in range(k + 1)])
     positions += np.random.default_rng(0).uniform(-1.99, 1.99, positions.shape)
     assert shown(examine(write(MINI, positions), draw=False), "cells visited") == (
-        "22; 1 to 22 rows each, 12 in the middle", "22",
+        "22; 1 to 22 rows each, median 12", "22",
     )  # fmt: skip
 
 
@@ -172,7 +172,7 @@ def test_soccer_coverage_counts_the_ball(write: Write) -> None:
     qpos[:, :2] = np.linspace(0, 16, 100)[:, None]  # the ant goes far, the ball is in two cells
     qpos[50:, 15:17] = (4, 8)
     report = examine(write("antsoccer-arena-navigate", qpos), draw=False)
-    assert shown(report, "cells the ball was in")[0].startswith("2; 0 to 50 rows each")
+    assert shown(report, "cells visited by the ball")[0].startswith("2; 0 to 50 rows each")
 
 
 # --- manipulation ---
@@ -192,10 +192,10 @@ def test_squares_visited_by_a_cube(write: Write) -> None:
     )
     qpos[:, 21:24] = cube_rows((99, low), (1, (0.9, 0, 0)))
     report = examine(write("cube-double-play", qpos))
-    assert shown(report, "cube 1: squares of 0.05 m it was in") == ("3", "60")  # 25 by 60 cm
+    assert shown(report, "cube 1: squares of 0.05 m visited") == ("3", "60")  # 25 by 60 cm
     assert shown(report, "cube 1: off the table")[0] == "30.0% of the rows"
     assert shown(report, "cube 1: within reach")[0] == "100.00% of the rows"
-    assert shown(report, "cube 2: squares of 0.05 m it was in") == ("1", "60")
+    assert shown(report, "cube 2: squares of 0.05 m visited") == ("1", "60")
     assert shown(report, "cube 2: within reach")[0] == "99.00% of the rows"
     assert report.problems == []
     qpos[:2, 21] = 0.9
@@ -213,9 +213,9 @@ def test_drawer_and_window(write: Write) -> None:
     # (0.05 - 0.425) * 10, ...; buttons; drawer -0.16 * 18 to 0; window 0 to 0.2 * 15
     limits = "(-3.75, -5.5, -1.8, 0, 0, -2.88, 0) to (3.75, 5.5, 5.5, 1, 1, 0, 3)"
     assert shown(report, "goals") == (goals, limits)
-    assert shown(report, "drawer moved over") == ("-0.120 to -0.030 m", "-0.16 to 0 m")
-    assert shown(report, "window moved over") == ("0.050 to 0.215 m", "0 to 0.2 m")
-    assert shown(report, "cube 1: squares of 0.05 m it was in") == ("1", "60")
+    assert shown(report, "drawer positions") == ("-0.120 to -0.030 m", "-0.16 to 0 m")
+    assert shown(report, "window positions") == ("0.050 to 0.215 m", "0 to 0.2 m")
+    assert shown(report, "cube 1: squares of 0.05 m visited") == ("1", "60")
     assert shown(report, "combinations of buttons seen") == ("1", "4")
     assert report.problems == []  # the rails allow two centimetres more
     qpos[:3, 23] = 0.03
@@ -232,7 +232,7 @@ def test_buttons(write: Write) -> None:
     assert shown(report, "goals") == ("0 to 1", "0 to 1")
     assert shown(report, "combinations of buttons seen") == ("5", "512")
     # The first three times, the second and fourth twice, the last once; none where an episode ends.
-    assert shown(report, "times a button changed")[0] == "0 to 3"
+    assert shown(report, "state changes per button")[0] == "0 to 3"
     assert report.problems == []
     states[3, 4] = 2
     report = examine(write("puzzle-3x3-play", np.zeros((10, 23)), ends, button_states=states))
@@ -252,13 +252,13 @@ def test_other_sizes_are_reported_without_a_problem(mini_file: Path, write_file:
     report = check_file(mini_file)
     differing = {fact.what: fact[1:3] for fact in report.facts if not fact.agrees}
     assert differing == {"episodes": ("12", "300")}
-    assert shown(report, "transitions an episode") == ("200", "200")
-    assert shown(report, "numbers in actions") == ("2", "2")
+    assert shown(report, "transitions per episode") == ("200", "200")
+    assert shown(report, "dimensions of actions") == ("2", "2")
     assert shown(report, "actions") == ("-1 to 1", "-1 to 1")
     assert report.problems == []
     assert check_file(mini_file, public=True).problems == [f"it has 12 episodes where {MINI} has 300"]
     uneven = check_file(write_file(f"{MINI}-v0-001.npz"))
-    assert shown(uneven, "transitions an episode") == ("3 to 4", "200")
+    assert shown(uneven, "transitions per episode") == ("3 to 4", "200")
     assert uneven.problems == []
 
 

@@ -311,7 +311,7 @@ def test_resume_requests_the_rest_of_the_same_version(
 
 def test_mixture_of_two_versions_is_discarded(site: Site, tmp_path: Path) -> None:
     site.train = iter([dropped(HALF, tag={}), changing_to(NEW)])
-    fail(tmp_path, f"sent a wrong or broken {NAME}, which was thrown away: it is not a readable npz file")
+    fail(tmp_path, f"sent a wrong or damaged {NAME}, which was discarded: it is not a readable npz file")
     assert_partial(tmp_path, VALIDATION)
     fetch(tmp_path)
     assert_whole(tmp_path, NEW)
@@ -389,7 +389,7 @@ def replaced(old: bytes, new: bytes) -> Answer:
 
 
 MEMBER = b"PK\x01\x02\x2d\x03\x2d\x00\x00\x00"  # in an archive's directory: signature, two versions, flags
-UNREADABLE = f"sent a wrong or broken {VALIDATION}, which was thrown away: it is not a readable npz file"
+UNREADABLE = f"sent a wrong or damaged {VALIDATION}, which was discarded: it is not a readable npz file"
 # what the server does with the validation file, requested first: the error message
 FAILURES: dict[str, tuple[Answer, str]] = {
     "truncated": (sending(GOOD[VALIDATION][:-200]), f"{UNREADABLE}; it may be truncated"),
@@ -401,17 +401,17 @@ FAILURES: dict[str, tuple[Answer, str]] = {
     "page as file": (sending(PAGE), UNREADABLE),
     "page": (sending(PAGE, kind="text/html; charset=utf-8"), "sent a web page instead of the file"),
     "another task": (sending(npz(1, observation=29)), f"observations have 29 dimensions where {TASK.name} has 2"),
-    "episodes": (sending(npz(2)), f"it has episodes 2 where {TASK.name} has 1"),
-    "length": (sending(npz(1, 21)), f"it has transitions an episode 21 where {TASK.name} has 20"),
-    "401": (failing_with(401), rf"wants a password for {VALIDATION} \(401\)"),
-    "403": (failing_with(403), rf"refuses {VALIDATION} \(403\)"),
+    "episodes": (sending(npz(2)), f"it has 2 episodes where {TASK.name} has 1"),
+    "length": (sending(npz(1, 21)), f"it has 21 transitions per episode where {TASK.name} has 20"),
+    "401": (failing_with(401), rf"requires a password for {VALIDATION} \(401\)"),
+    "403": (failing_with(403), rf"denies access to {VALIDATION} \(403\)"),
     "404": (failing_with(404), rf"has no file {VALIDATION} \(404\)"),
-    "410": (failing_with(410), rf"has no more file {VALIDATION} \(410\)"),
-    "418": (failing_with(418), rf"does not give {VALIDATION} \(418\)"),
-    "429": (failing_with(429), r"is out of order just now \(429 Too Many Requests\)"),
-    "500": (failing_with(500), r"is out of order just now \(500 Internal Server Error\)"),
-    "503": (failing_with(503), r"is out of order just now \(503 Service Unavailable\)"),
-    "silence": (Answering.stall, r"did not answer within 0\.2 s"),
+    "410": (failing_with(410), rf"no longer has {VALIDATION} \(410\)"),
+    "418": (failing_with(418), rf"does not send {VALIDATION} \(418\)"),
+    "429": (failing_with(429), r"is temporarily unavailable \(429 Too Many Requests\)"),
+    "500": (failing_with(500), r"is temporarily unavailable \(500 Internal Server Error\)"),
+    "503": (failing_with(503), r"is temporarily unavailable \(503 Service Unavailable\)"),
+    "silence": (Answering.stall, r"did not respond within 0\.2 s"),
     "hanging up": (lambda *_: None, r"cannot be reached \(Remote end closed connection without response\)"),
 }
 
@@ -433,9 +433,9 @@ def test_failed_download_leaves_no_file(
     ("answer", "message"),
     [
         (sending(GOOD[NAME][:-200]), "it may be truncated"),
-        (sending(npz(9)), "it has episodes 9 where .* has 10"),
-        (sending(npz(10, 19)), "it has transitions an episode 19 where .* has 20"),
-        (sending(GOOD[VALIDATION]), "it has episodes 1 where .* has 10"),
+        (sending(npz(9)), "it has 9 episodes where .* has 10"),
+        (sending(npz(10, 19)), "it has 19 transitions per episode where .* has 20"),
+        (sending(GOOD[VALIDATION]), "it has 1 episodes where .* has 10"),
         (failing_with(404), f"has no file {NAME}"),
     ],
 )
@@ -453,7 +453,7 @@ def test_validation_file_is_kept_while_the_training_file_fails(
 def test_stalled_transfer_times_out(site: Site, tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(module, "TIMEOUT_SECONDS", 0.2)
     site.train = itertools.repeat(partial(Answering.stall, upto=HALF))
-    fail(tmp_path, rf"broke off {NAME} after 0\.1 MB \(nothing came for 0\.2 s\)")
+    fail(tmp_path, rf"stopped sending {NAME} after 0\.1 MB \(no data for 0\.2 s\)")
     assert_partial(tmp_path, NAME, VALIDATION)
     assert site.starts() == [0, *[HALF] * (module.MAX_STALLED_ATTEMPTS - 1)]
 
@@ -603,7 +603,7 @@ def test_dataset_is_collected_if_it_cannot_be_downloaded(
     path = get_dataset(SHORT, tmp_path)
     warning, result = infos.records
     assert warning.levelname == "WARNING"  # it may take hours, so it is shown even if INFO is not
-    assert warning.message.startswith(f"no download: {site.host} has no file {NAME} (404). Collecting")
+    assert warning.message.startswith(f"download failed: {site.host} has no file {NAME} (404). Collecting")
     assert result.message == f"collected {path}"
     origin = load_dataset(path, SHORT).origin
     assert (origin["from"], origin["episodes"], origin["length"], origin["seed"]) == ("collected", 2, 15, 0)
@@ -621,7 +621,7 @@ def test_error_if_neither_download_nor_collection_works(
         get_dataset(ANT, tmp_path, mirror=mirror.address if with_mirror else None)
     message = str(caught.value)
     assert is_one_sentence(message), message
-    assert f"{ANT.dataset} could not be downloaded: {site.host} refuses" in message
+    assert f"{ANT.dataset} could not be downloaded: {site.host} denies access to" in message
     assert (mirror.host in message) == with_mirror
     assert "name another address with --mirror URL or GTRL_MIRROR" in message
     assert contents(tmp_path) == {}
@@ -636,7 +636,7 @@ def test_missing_expert_is_named(site: Site, tmp_path: Path) -> None:
 
 def test_a_validation_file_alone_is_not_overwritten(site: Site, tmp_path: Path) -> None:
     (tmp_path / VALIDATION).write_text("own")
-    with pytest.raises(DataError, match=f"{VALIDATION} lies there without its training file"):
+    with pytest.raises(DataError, match=f"{VALIDATION} exists without its training file"):
         get_dataset(TASK, tmp_path)
     assert contents(tmp_path) == {VALIDATION: b"own"}
     assert site.requests == []

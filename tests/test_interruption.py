@@ -338,7 +338,7 @@ def test_other_options_do_not_resume_a_collection(
 ) -> None:
     before = contents(begun)
     with pytest.raises(
-        DataError, match=rf"holds an interrupted collection with {message}; go on with that, or remove it"
+        DataError, match=rf"holds an interrupted collection with {message}; use these settings, or remove it"
     ):
         collect(task, begun / out, **OPTIONS | options)
     assert contents(begun) == before
