@@ -69,7 +69,7 @@ def main() -> int:
     spec, rows, failures = Spec(29, 8, 2), [], 0
     data = bench.synthetic(spec, 20_000, 200)
     # `flat` and `graphs` concern the loop, not the loss and its gradient.
-    fast = tuple(name for name in speed.best(jax.default_backend()) if name not in ("flat", "graphs"))
+    fast = tuple(name for name in speed.defaults_for(jax.default_backend()) if name not in ("flat", "graphs"))
     for method in args.methods:
         truth = None
         for precision, products in (("float32", "exact"), ("float32", "rounded"), ("bfloat16", "rounded")):

@@ -45,7 +45,7 @@ AXIS_LABELS = {
 
 def base(precision: str, width: int) -> bench.Case:
     """Returns the case whose sizes are varied: GTRL on antmaze's shapes, four seeds, batch 1024."""
-    return bench.Case("gtrl", ANT, 4, 1024, precision, speed.best(jax.default_backend()), (width,) * 3)
+    return bench.Case("gtrl", ANT, 4, 1024, precision, speed.defaults_for(jax.default_backend()), (width,) * 3)
 
 
 def measure_case(case: bench.Case, data: Any, repeats: int) -> dict[str, float]:

@@ -558,12 +558,12 @@ def test_objective_terms_at_their_edges():
 def test_countdown_of_a_chain():
     """V of a goal T steps away is -(1 + gamma + ... + gamma^(T - 1)), and stands for gamma^T."""
     at_goal, before = (random_batch(0)._replace(goal_is_state=jnp.full(ROWS, there)) for there in (True, False))
-    v = o.countdown(jnp.full(ROWS, -7.0), at_goal, GAMMA)
+    v = o.step_cost_target(jnp.full(ROWS, -7.0), at_goal, GAMMA)
     np.testing.assert_array_equal(v, 0)
     for steps in range(1, 30):
-        v = o.countdown(v, before, GAMMA)
+        v = o.step_cost_target(v, before, GAMMA)
         np.testing.assert_allclose(v, -sum(GAMMA**k for k in range(steps)), rtol=1e-5)
-        np.testing.assert_allclose(o.discounted(v, GAMMA), GAMMA**steps, rtol=1e-5)
+        np.testing.assert_allclose(o.discount_from_step_cost(v, GAMMA), GAMMA**steps, rtol=1e-5)
 
 
 @pytest.mark.parametrize("states", [None, 4])

@@ -261,11 +261,11 @@ def test_seeds_apart_are_independent() -> None:
 def test_optimisations_of_a_run() -> None:
     assert config.Training().update.fast == tuple(sorted(CPU))
     assert config.Training(fast=()).update.fast == ()
-    assert speed.best("gpu") == GPU
+    assert speed.defaults_for("gpu") == GPU
     with speed.using(("flat",)):
-        assert speed.used("flat")
-        assert not speed.used("kernels")
-    assert not speed.used("flat")
+        assert speed.is_enabled("flat")
+        assert not speed.is_enabled("kernels")
+    assert not speed.is_enabled("flat")
     with pytest.raises(ConfigError, match="fast names 'magic'"):
         config.Training(fast=("magic",))  # pyright: ignore[reportArgumentType]
     with pytest.raises(ConfigError, match="devices is 99; there"):

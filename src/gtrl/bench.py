@@ -306,7 +306,7 @@ def bench(
         The task, the machine, and one row per combination with its speed, limits and ratio to the reference.
     """
     spec = Spec(task.observation_dim, task.action_dim, task.goal_dim)
-    chosen = speed.best(jax.default_backend()) if fast is None else fast
+    chosen = speed.defaults_for(jax.default_backend()) if fast is None else fast
     data = synthetic(spec, transitions, min(task.trajectory_length, transitions))
     rates = {precision: machine_rates(precision) for precision in precisions}
     references: dict[tuple[str, int], dict[str, Any]] = {}

@@ -1,4 +1,4 @@
-"""The methods: one file each. `make` gives one with its defaults for a task."""
+"""The methods, one file per method. `make` returns one with its defaults for a task."""
 
 import dataclasses
 from typing import Any
@@ -8,8 +8,8 @@ from gtrl.errors import ConfigError
 from gtrl.registry import Registry
 from gtrl.tasks import Task, find_task
 
-# Where each of ours is, in the order they are shown.
-_OWN = {
+# The class of each built-in method, by name, in the order in which they are listed.
+_BUILT_IN = {
     "gtrl": "gtrl:GTRL",
     "trl": "trl:TRL",
     "bc": "bc:BC",
@@ -31,17 +31,20 @@ def _is_method(thing: Any) -> bool:
 
 
 ALGORITHMS: Registry[type[Algorithm]] = Registry(
-    "method", "gtrl.methods", _is_method, {name: f"{__name__}.{place}" for name, place in _OWN.items()}
+    "method", "gtrl.methods", _is_method, {name: f"{__name__}.{reference}" for name, reference in _BUILT_IN.items()}
 )
 
 
 def find_algorithm(name: str) -> type[Algorithm]:
-    """The method of that name, or at `module:Name`."""
+    """Returns the class of a method, given its name or `module:Name`."""
     return ALGORITHMS.find(name)
 
 
 def make(method: str | type[Algorithm], task: str | Task | None = None, **fields: Any) -> Algorithm:
-    """A method with its defaults for a task, and `fields` on top. Both may be given by name, or as `module:Name`."""
+    """Returns a method with its defaults for a task, overridden by `fields`.
+
+    Method and task may be given by name, as `module:Name`, or as objects.
+    """
     kind = find_algorithm(method) if isinstance(method, str) else method
     task = find_task(task) if isinstance(task, str) else task
     known = [field.name for field in dataclasses.fields(kind)]
@@ -52,8 +55,11 @@ def make(method: str | type[Algorithm], task: str | Task | None = None, **fields
 
 
 def defaults_for(kind: type[Algorithm], task: Task) -> dict[str, Any]:
-    """A method's defaults for a task, none of which may have a name that no method knows."""
-    methods = [kind, *(found for name, found in ALGORITHMS.items() if name in _OWN)]
+    """Returns a method's defaults for a task.
+
+    Raises `ConfigError` if the task has a default that is a field neither of this method nor of a built-in one.
+    """
+    methods = [kind, *(method for name, method in ALGORITHMS.items() if name in _BUILT_IN)]
     known = {field.name for method in methods for field in dataclasses.fields(method)}
     unknown = sorted(set(task.defaults) - known)
     if unknown:

@@ -1,4 +1,4 @@
-"""What every method is: a frozen dataclass whose fields are its hyperparameters."""
+"""The base class of all methods: a frozen dataclass whose fields are the method's hyperparameters."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -20,41 +20,43 @@ from gtrl.tasks import ACTOR_GOALS, HIDDEN, TARGET_RATE, VALUE_GOALS, Goals, Tas
 
 Metrics = dict[str, Array]
 Family = Literal["behavioural cloning", "temporal difference", "Monte Carlo", "triangle inequality"]
-# A Python name cannot be `lambda`; the flag can.
+# `lambda` is a keyword in Python, so the field is `lambda_`; the command-line flag is still --lambda.
 Lambda = Annotated[float, tyro.conf.arg(name="lambda")]
 
 
 class PolicyNetwork(Exportable, Protocol):
-    """What acts, and can be written to a file that NumPy alone can follow (`gtrl.Policy`)."""
+    """A network that acts and can be exported to a policy file, which `gtrl.Policy` evaluates in NumPy."""
 
-    def act(self, observation: Array, goal: Array, key: Array) -> Array: ...
+    def act(self, observation: Array, goal: Array, key: Array) -> Array:
+        """Returns the actions for a batch of observations and goals; `key` is for policies that act at random."""
+        ...
 
 
 @dataclass(frozen=True)
 class Algorithm(ABC):
-    """The fields all methods share, and what a method says. Hashable, so `jit` can hold it static.
+    """A method: subclasses define at least `init` and `loss`. Hashable, so that `jit` can take it as a static argument.
 
-    `nets` is a pytree of the method's own making; `target` is the moving average of `targets(nets)`.
+    `nets`, the networks, is any pytree that `init` returns; `target` is the moving average of `targets(nets)`.
     """
 
     name: ClassVar[str]  # in commands and files
-    title: ClassVar[str]  # when shown
+    title: ClassVar[str]  # in tables and messages
     family: ClassVar[Family]
-    idea: ClassVar[str]  # one line
+    idea: ClassVar[str]  # a description of one line
     reference: ClassVar[str]
-    reconstruction: ClassVar[bool] = False  # rebuilt from a sentence rather than from a formula
-    averaged: ClassVar[str | None] = None  # the field of its networks that has a moving average: the target
-    trajectory_goals: ClassVar[bool] = False  # no target for goals off the state's trajectory
+    reconstruction: ClassVar[bool] = False  # implemented from a description in words, without published formulas
+    averaged: ClassVar[str | None] = None  # the field of `nets` whose moving average is the target
+    trajectory_goals: ClassVar[bool] = False  # it only has targets for goals on the state's own trajectory
     # alpha by family of task, as published with OGBench for goals that are whole states (none are for oracle goals)
     alpha_by_family: ClassVar[Mapping[str, float]] = {}
 
-    gamma: float = checked(0.99, DISCOUNT)  # discount, and the parameter of geometric goal offsets
+    gamma: float = checked(0.99, DISCOUNT)  # discount; geometric goal offsets have the parameter 1 - gamma
     value_goals: Goals = checked(VALUE_GOALS, PROBABILITIES)  # (current, trajectory, random)
-    value_geometric: bool = True  # geometric offsets along the trajectory, else uniform
+    value_geometric: bool = True  # geometric offsets of value goals along the trajectory, else uniform
     actor_goals: Goals = checked(ACTOR_GOALS, PROBABILITIES)  # the same for the goals the policy is trained on
-    actor_geometric: bool = False  # geometric offsets for them, else uniform
-    hidden: tuple[int, ...] = checked(HIDDEN, WIDTHS)  # widths of all networks
-    target_rate: float = checked(TARGET_RATE, FRACTION)  # eta
+    actor_geometric: bool = False  # geometric offsets of the policy's goals along the trajectory, else uniform
+    hidden: tuple[int, ...] = checked(HIDDEN, WIDTHS)  # widths of the hidden layers of all networks
+    target_rate: float = checked(TARGET_RATE, FRACTION)  # eta, the rate of the target's moving average
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -64,22 +66,25 @@ class Algorithm(ABC):
 
     @classmethod
     def defaults(cls, task: Task) -> dict[str, Any]:
-        """The fields in which this method's defaults differ on a task: by default all that the task has for it."""
-        own = {field.name for field in fields(cls)}
-        found = {name: value for name, value in task.defaults.items() if name in own}
+        """Returns the defaults that are specific to a task, by field.
+
+        These are the task's defaults for fields of this method, and `alpha` where `alpha_by_family` has one.
+        """
+        own_fields = {field.name for field in fields(cls)}
+        defaults = {name: value for name, value in task.defaults.items() if name in own_fields}
         if task.family in cls.alpha_by_family:
-            found["alpha"] = cls.alpha_by_family[task.family]
-        return found
+            defaults["alpha"] = cls.alpha_by_family[task.family]
+        return defaults
 
     @property
     def lookahead(self) -> int:
-        """How many steps ahead the batch looks."""
+        """The n of the batch's n-step fields, such as `ahead_observation`."""
         return 1
 
     def sample(self, key: Array, dataset: Dataset, size: int) -> Any:
-        """A batch of `size` rows for `loss`: a pure function of its arguments, compiled into every step.
+        """Returns a batch of `size` rows for `loss`: a pure function of its arguments, compiled into every step.
 
-        Override it for a sampler of your own; any tree of arrays with `size` rows will do.
+        Override it for a custom sampler; a batch may be any pytree of arrays with `size` rows.
         """
         return sample_batch(
             key,
@@ -94,29 +99,29 @@ class Algorithm(ABC):
         )
 
     def optimizer(self, learning_rate: float) -> optax.GradientTransformation:
-        """What turns gradients into updates: any Optax transformation, schedules included."""
+        """Returns the optimiser: Adam, or any Optax transformation in an override, schedules included."""
         return optax.adam(learning_rate)
 
     @abstractmethod
     def init(self, key: Array, spec: Spec) -> Any:
-        """Fresh networks."""
+        """Returns freshly initialised networks for data with the dimensions `spec`."""
 
     def targets(self, nets: Any) -> Any:
-        """The part of the networks that has a moving average."""
+        """Returns the networks that the target is the moving average of; None for methods without a target."""
         return getattr(nets, self.averaged) if self.averaged else None
 
     @abstractmethod
     def loss(self, nets: Any, target: Any, batch: Batch, key: Array, /) -> tuple[Array, Metrics]:
-        """The scalar to minimise, all terms summed, and what to log."""
+        """Returns the scalar to minimise, all terms summed, and the metrics to log."""
 
     def policy(self, nets: Any) -> PolicyNetwork:
-        """The network that becomes `policy.npz`: ours, or anything that acts and can export itself."""
+        """Returns the network that is exported to policy files: `nets.actor`, or any `PolicyNetwork` in an override."""
         return nets.actor
 
     def act(self, nets: Any, observation: Array, goal: Array, key: Array) -> Array:
-        """The action at evaluation, within -1 to 1: the mean of a Gaussian policy, a draw from a flow."""
+        """Returns the action at evaluation, within [-1, 1]: the mean of a Gaussian policy, a sample from a flow."""
         return jnp.clip(self.policy(nets).act(observation, goal, key), -1, 1)
 
     def value(self, nets: Any, observation: Array, goal: Array) -> Array | None:
-        """V(s, g) for pictures, as E[gamma^T] where the method has one; None for methods without a value."""
+        """Returns V(s, g) for value maps and warnings, in units of E[gamma^T]; None for methods without a value."""
         return nets.value(observation, goal) if isinstance(nets, ActorCritic) else None

@@ -15,7 +15,7 @@ from gtrl.tasks import Task
 
 @dataclass(frozen=True)
 class BC(Algorithm):
-    """A Gaussian policy fitted to the logged actions, for goals uniform over the future. No value at all."""
+    """A Gaussian policy fitted to the logged actions, for goals uniform over the trajectory's future; no value."""
 
     name: ClassVar = "bc"
     title: ClassVar = "BC"
@@ -25,7 +25,7 @@ class BC(Algorithm):
 
     @classmethod
     def defaults(cls, task: Task) -> dict[str, Any]:
-        """The goals are the future of the own trajectory on every task."""
+        """Returns the defaults without `actor_goals`: goals come from the state's own trajectory on every task."""
         return {name: value for name, value in super().defaults(task).items() if name != "actor_goals"}
 
     def init(self, key: Array, spec: Spec) -> Actor:

@@ -18,30 +18,36 @@ from gtrl.nn.networks import ActorCritic, Critic, Network, init_mlp
 
 
 class Generator(eqx.Module):
-    """(s, a, g) to a sub-goal and the action there; it starts halfway between state and goal."""
+    """Proposes a sub-goal and the action there, given (s, a, g).
+
+    The network predicts an offset from the midpoint of state and goal, which is close to 0 at initialisation.
+    """
 
     network: Network
 
     def __call__(self, s: Array, a: Array, g: Array) -> tuple[Array, Array]:
-        change, action = jnp.split(self.network(s, a, g), [s.shape[-1]], -1)
-        return (s + g) / 2 + change, jnp.tanh(action)
+        offset, action = jnp.split(self.network(s, a, g), [s.shape[-1]], -1)
+        return (s + g) / 2 + offset, jnp.tanh(action)
 
 
 class Nets(ActorCritic):
-    """What GTRL trains, and the generator."""
+    """The networks of GTRL, and the generator of sub-goals."""
 
     generator: Generator
 
 
 @dataclass(frozen=True)
 class COE(Algorithm):
-    """Equation 3 with the maximum left to a network. A reconstruction.
+    """Equation 3 with a network in place of the maximum over sub-goals. A reconstruction.
 
-    From the one sentence on COE in the paper's appendix on baselines: a second network, trained beside the critic,
-    proposes the sub-goal. Ours: it reads (s, a, g) and proposes the action at the sub-goal too, for equation 3
-    maximises over both; it climbs the log of the composition through the critic's smaller estimate, and is held to the
-    sub-goal logged between state and goal, where there is one, as the policy is held to logged actions (`anchor`);
-    goals (`value_goals`) and base cases are those of our TDP.
+    The paper's appendix on baselines has one sentence on COE: a second network, trained next to the critic, proposes
+    the sub-goal. The rest was chosen for this implementation:
+
+    - The generator takes (s, a, g) and also proposes the action at the sub-goal, as equation 3 maximises over both.
+    - It maximises the logarithm of the composition under the critic, with the minimum over the ensemble.
+    - It is regularised towards the sub-goal logged between state and goal, where there is one, as the policy is
+      towards logged actions (`anchor`).
+    - Goals (`value_goals`) and base cases are those of this package's TDP.
     """
 
     name: ClassVar = "coe"
@@ -53,8 +59,8 @@ class COE(Algorithm):
     averaged: ClassVar = "critic"
 
     alpha: float = checked(0.1, NOT_NEGATIVE)  # behaviour cloning coefficient
-    anchor: float = checked(0.1, NOT_NEGATIVE)  # how strongly proposals are held to logged sub-goals
-    distill: bool = True  # a second critic that reads the task's goal; off where goals are whole states
+    anchor: float = checked(0.1, NOT_NEGATIVE)  # weight of the penalty that keeps proposals near logged sub-goals
+    distill: bool = True  # train a second critic on the task's goals; off only where goals are whole states
 
     def init(self, key: Array, spec: Spec) -> Nets:
         key, generator_key = jax.random.split(key)
@@ -67,7 +73,7 @@ class COE(Algorithm):
         s, a, g = batch.observation, batch.action, batch.value_goal
         w, a_w = nets.generator(s, a, g)
 
-        # --- critic: the composition through the proposal ---
+        # --- critic: composition through the proposed sub-goal ---
         proposal = jax.lax.stop_gradient((w, a_w))
         first, second = fused((target, s, a, proposal[0]), (target, *proposal, g))
         composed = jax.nn.sigmoid(first) * jax.nn.sigmoid(second)
@@ -78,14 +84,14 @@ class COE(Algorithm):
             (nets.actor, s, batch.actor_goal),
         )
 
-        # --- generator: up the composition, near the data ---
+        # --- generator: maximise the composition, stay near the data ---
         critic = jax.lax.stop_gradient(nets.critic)
         first, second = fused((critic, s, a, w), (critic, w, a_w, g))
         ascent = -(jax.nn.log_sigmoid(first) + jax.nn.log_sigmoid(second)).min(0).mean()
         distance = o.behaviour_cloning(w, batch.subgoal) + o.behaviour_cloning(a_w, batch.subgoal_action)
-        held = jnp.where(batch.decomposable, distance, 0.0).mean()
+        proposal_distance = jnp.where(batch.decomposable, distance, 0.0).mean()
 
         actor_loss, metrics = o.ddpg_bc(mean, nets.acting_critic, batch, self.alpha)
-        metrics |= {"q": jax.nn.sigmoid(logit).mean(), "y_dc": y.mean(), "proposal_distance": held}
+        metrics |= {"q": jax.nn.sigmoid(logit).mean(), "y_dc": y.mean(), "proposal_distance": proposal_distance}
         losses = {"critic": o.bce(logit, y).mean(), "distill": o.distill(oracle_logit, logit)}
-        return o.total(metrics, **losses, generator=ascent + self.anchor * held, actor=actor_loss)
+        return o.total(metrics, **losses, generator=ascent + self.anchor * proposal_distance, actor=actor_loss)

@@ -1,4 +1,4 @@
-"""CRL: tell the goal a trajectory reached from goals of other trajectories."""
+"""CRL: contrastive learning of which goals a trajectory reaches."""
 
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
@@ -12,12 +12,12 @@ from gtrl.algorithms.base import Algorithm, Metrics
 from gtrl.data.dataset import Spec
 from gtrl.data.sampling import Batch
 from gtrl.fields import COUNT, NOT_NEGATIVE, PROBABILITIES, checked
-from gtrl.nn.networks import Actor, Bilinear, at_policy
+from gtrl.nn.networks import Actor, Bilinear, critic_at_policy
 from gtrl.tasks import TRAJECTORY_GOALS, Goals
 
 
 class Nets(NamedTuple):
-    """Two inner products that score goals, and the policy."""
+    """An ensemble of bilinear critics, and the policy."""
 
     critic: Bilinear
     actor: Actor
@@ -25,12 +25,15 @@ class Nets(NamedTuple):
 
 @dataclass(frozen=True)
 class CRL(Algorithm):
-    """Contrastive RL. The logit tends to log p(g | s, a) / p(g), less the log of the batch size."""
+    """Contrastive RL: classify, among the goals of a batch, the one that the row's own trajectory reached.
+
+    The logit converges to log p(g | s, a) / p(g) minus the logarithm of the batch size.
+    """
 
     name: ClassVar = "crl"
     title: ClassVar = "CRL"
     family: ClassVar = "Monte Carlo"
-    idea: ClassVar = "tell the goal that was reached from the other goals of the batch"
+    idea: ClassVar = "distinguish the goal that was reached from the other goals of the batch"
     reference: ClassVar = "Eysenbach et al. 2022, Contrastive RL"
     trajectory_goals: ClassVar = True
     alpha_by_family: ClassVar = {
@@ -54,12 +57,12 @@ class CRL(Algorithm):
 
     def loss(self, nets: Nets, _: None, batch: Batch, __: Array) -> tuple[Array, Metrics]:
         logits = nets.critic.contrast(batch.observation, batch.action, batch.value_goal_oracle)
-        reached = jnp.eye(logits.shape[-1])  # row i's own goal stands in column i
+        reached = jnp.eye(logits.shape[-1])  # column i is the goal of row i
         critic_loss = o.bce(logits, reached).mean()
         actor_loss, metrics = o.ddpg_bc(nets.actor(batch.observation, batch.actor_goal), nets.critic, batch, self.alpha)
         metrics |= {"recognised": (logits.argmax(-1) == jnp.arange(logits.shape[-1])).mean()}
         return o.total(metrics, critic=critic_loss, actor=actor_loss)
 
     def value(self, nets: Nets, observation: Array, goal: Array) -> Array:
-        """How likely the goal is the one that was reached, among the goals of a batch."""
-        return jax.nn.sigmoid(at_policy(nets.actor, nets.critic, observation, goal))
+        """Returns the probability that the goal is the one that was reached, among the goals of a batch."""
+        return jax.nn.sigmoid(critic_at_policy(nets.actor, nets.critic, observation, goal))

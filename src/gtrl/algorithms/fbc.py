@@ -1,4 +1,4 @@
-"""FBC: behaviour cloning with a flow, which can hold several modes."""
+"""FBC: behaviour cloning with a flow, which can represent several modes."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -15,18 +15,18 @@ from gtrl.nn.networks import FlowActor
 
 @dataclass(frozen=True)
 class FBC(Algorithm):
-    """Flow matching: a velocity field that carries noise to the logged actions, followed in Euler steps to act.
+    """Flow matching: a velocity field that transports noise to the logged actions. Actions are sampled by Euler steps.
 
-    Goals are geometric, as in the public code.
+    Goal offsets are geometric, as in the public code.
     """
 
     name: ClassVar = "fbc"
     title: ClassVar = "FBC"
     family: ClassVar = "behavioural cloning"
-    idea: ClassVar = "imitate with a flow from noise to actions, which can hold several modes"
+    idea: ClassVar = "imitate with a flow from noise to actions, which can represent several modes"
     reference: ClassVar = "Park et al. 2025, OGBench; Lipman et al. 2023, Flow Matching"
 
-    actor_geometric: bool = True  # geometric offsets of goals, else uniform
+    actor_geometric: bool = True  # geometric offsets of the policy's goals along the trajectory, else uniform
     flow_steps: int = checked(10, COUNT)  # Euler steps from noise to action
 
     def init(self, key: Array, spec: Spec) -> FlowActor:

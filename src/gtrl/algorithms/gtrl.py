@@ -30,14 +30,14 @@ class GTRL(Algorithm):
 
     lambda_: Lambda = checked(0.0, NOT_NEGATIVE)  # distance weight: exponent of rho
     alpha: float = checked(0.1, NOT_NEGATIVE)  # behaviour cloning coefficient
-    kappa: float = checked(SUBGOAL_EXPECTILE, EXPECTILE)  # expectile where m = 1
-    kappa_one_step: float = checked(ONE_STEP_EXPECTILE, EXPECTILE)  # expectile where m = 0
-    selection: o.Selection = "max"  # target where m = 1: the larger of both, or always the composition
-    hindsight: bool = True  # weight goals drawn in hindsight (equation 9)
-    hindsight_clip: float = checked(HINDSIGHT_CLIP, NOT_NEGATIVE)  # c
-    rho_reads: Literal["critic", "target"] = "critic"  # the paper's Q(s, a, g), or the target value
-    actor_reads: Literal["logit", "value"] = "logit"  # what the actor maximises
-    distill: bool = True  # a second critic that reads the task's goal; off where goals are whole states
+    kappa: float = checked(SUBGOAL_EXPECTILE, EXPECTILE)  # expectile for goals ahead on the trajectory (m = 1)
+    kappa_one_step: float = checked(ONE_STEP_EXPECTILE, EXPECTILE)  # expectile for all other goals (m = 0)
+    selection: o.Selection = "max"  # target where m = 1: the larger of y_dc and y_td (max), or always y_dc (dc)
+    hindsight: bool = True  # apply the hindsight weight h (equation 9)
+    hindsight_clip: float = checked(HINDSIGHT_CLIP, NOT_NEGATIVE)  # c: h is clipped to [1/(1+c), 1+c]
+    rho_reads: Literal["critic", "target"] = "critic"  # rho is computed from Q(s, a, g), as in the paper, or from y_a
+    actor_reads: Literal["logit", "value"] = "logit"  # what the actor maximises: the critic's logit or its sigmoid
+    distill: bool = True  # train a second critic on the task's goals; off only where goals are whole states
 
     def init(self, key: Array, spec: Spec) -> ActorCritic:
         return ActorCritic.init(key, spec, self.hidden, self.distill)
@@ -46,7 +46,7 @@ class GTRL(Algorithm):
         s, a, g, m = batch.observation, batch.action, batch.value_goal, batch.decomposable
         w, a_w = batch.subgoal, batch.subgoal_action
 
-        # --- targets, from the target critic: no gradient ---
+        # --- targets, computed with the target critic: no gradient ---
         to_subgoal, from_subgoal, following, current = fused(
             (target, s, a, w),
             (target, w, a_w, g),

@@ -12,14 +12,14 @@ from gtrl.data.dataset import Spec
 from gtrl.data.sampling import Batch
 from gtrl.fields import EXPECTILE, NOT_NEGATIVE, PROBABILITIES, checked
 from gtrl.nn.fused import fused
-from gtrl.nn.networks import Actor, Critic, at_policy
+from gtrl.nn.networks import Actor, Critic, critic_at_policy
 from gtrl.tasks import Goals
 
 VALUE_GOALS: Goals = (0.2, 0.5, 0.3)  # as published with OGBench
 
 
 class Nets(NamedTuple):
-    """Q and V count steps: 0 at the goal, -1 one step before."""
+    """Q, V and the policy. Values are those of a reward of -1 per step: 0 at the goal, -1 one step before."""
 
     critic: Critic
     v: Critic
@@ -28,7 +28,10 @@ class Nets(NamedTuple):
 
 @dataclass(frozen=True)
 class IQL(Algorithm):
-    """Implicit Q-learning. V is an expectile over actions, Q a mean over outcomes: luck is not mistaken for skill."""
+    """Implicit Q-learning. V is an expectile over actions and Q a mean over outcomes.
+
+    So the value is optimistic about actions, which the policy chooses, and not about outcomes, which are chance.
+    """
 
     name: ClassVar = "iql"
     title: ClassVar = "IQL"
@@ -48,7 +51,7 @@ class IQL(Algorithm):
 
     value_goals: Goals = checked(VALUE_GOALS, PROBABILITIES)  # (current, trajectory, random)
     alpha: float = checked(0.3, NOT_NEGATIVE)  # behaviour cloning coefficient
-    kappa: float = checked(0.9, EXPECTILE)
+    kappa: float = checked(0.9, EXPECTILE)  # expectile over logged actions
 
     def init(self, key: Array, spec: Spec) -> Nets:
         critic_key, v_key, actor_key = jax.random.split(key, 3)
@@ -64,10 +67,10 @@ class IQL(Algorithm):
         q_bar = target(s, a, g).min(0)
         value_loss = (o.asymmetry(v, q_bar, self.kappa) * (q_bar - v) ** 2).mean()
         q, mean = fused((nets.critic, s, a, g), (nets.actor, s, batch.actor_goal))
-        y = o.countdown(jax.lax.stop_gradient(v_next), batch, self.gamma)
+        y = o.step_cost_target(jax.lax.stop_gradient(v_next), batch, self.gamma)
         critic_loss = ((y - q) ** 2).mean()
         actor_loss, metrics = o.ddpg_bc(mean, nets.critic, batch, self.alpha)
         return o.total(metrics | {"q": q.mean(), "v": v.mean()}, critic=critic_loss, value=value_loss, actor=actor_loss)
 
     def value(self, nets: Nets, observation: Array, goal: Array) -> Array:
-        return o.discounted(at_policy(nets.actor, nets.critic, observation, goal), self.gamma)
+        return o.discount_from_step_cost(critic_at_policy(nets.actor, nets.critic, observation, goal), self.gamma)

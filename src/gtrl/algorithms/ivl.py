@@ -1,4 +1,4 @@
-"""IVL: a state value by expectile regression, and advantage-weighted cloning."""
+"""IVL: a state value by expectile regression, and advantage-weighted behaviour cloning."""
 
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
@@ -18,7 +18,7 @@ from gtrl.tasks import Goals
 
 
 class Nets(NamedTuple):
-    """V counts steps: 0 at the goal, -1 one step before."""
+    """V and the policy. Values are those of a reward of -1 per step: 0 at the goal, -1 one step before."""
 
     v: Critic
     actor: Actor
@@ -26,7 +26,7 @@ class Nets(NamedTuple):
 
 @dataclass(frozen=True)
 class IVL(Algorithm):
-    """Implicit V-learning. The expectile runs over actions and outcomes alike, so it is optimistic about luck."""
+    """Implicit V-learning. The expectile is over actions and random outcomes alike: it is optimistic about both."""
 
     name: ClassVar = "ivl"
     title: ClassVar = "IVL"
@@ -46,7 +46,7 @@ class IVL(Algorithm):
 
     value_goals: Goals = checked(VALUE_GOALS, PROBABILITIES)  # (current, trajectory, random)
     alpha: float = checked(10.0, NOT_NEGATIVE)  # inverse temperature of the advantage
-    kappa: float = checked(0.9, EXPECTILE)
+    kappa: float = checked(0.9, EXPECTILE)  # expectile over actions and outcomes
 
     def init(self, key: Array, spec: Spec) -> Nets:
         v_key, actor_key = jax.random.split(key)
@@ -56,14 +56,14 @@ class IVL(Algorithm):
     def loss(self, nets: Nets, target: Critic, batch: Batch, _: Array) -> tuple[Array, Metrics]:
         s, following, g = batch.observation, batch.next_observation, batch.value_goal_oracle
 
-        # --- value: each member has its own target; all take the side of the expectile from the target networks ---
+        # --- value: one target per ensemble member; the target networks decide the expectile weight for all of them ---
         v_next, v_now = fused((target, following, g), (target, s, g))
-        y = o.countdown(v_next, batch, self.gamma)
-        side = o.asymmetry(v_now.mean(0), o.countdown(v_next.min(0), batch, self.gamma), self.kappa)
+        y = o.step_cost_target(v_next, batch, self.gamma)
+        weight = o.asymmetry(v_now.mean(0), o.step_cost_target(v_next.min(0), batch, self.gamma), self.kappa)
         v = nets.v(s, g)
-        value_loss = (side * (y - v) ** 2).mean()
+        value_loss = (weight * (y - v) ** 2).mean()
 
-        # --- policy: a step towards the goal counts more ---
+        # --- policy: actions that lead towards the goal have more weight ---
         g = batch.actor_goal
         frozen = jax.lax.stop_gradient(nets.v)
         v_next, v_now = fused((frozen, following, g), (frozen, s, g))
@@ -73,4 +73,4 @@ class IVL(Algorithm):
         return o.total(metrics, value=value_loss, actor=(weight * cloning).mean())
 
     def value(self, nets: Nets, observation: Array, goal: Array) -> Array:
-        return o.discounted(nets.v(observation, goal).mean(0), self.gamma)
+        return o.discount_from_step_cost(nets.v(observation, goal).mean(0), self.gamma)

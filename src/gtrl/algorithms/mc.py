@@ -1,4 +1,4 @@
-"""MC: the discount to the goal, read off the trajectory."""
+"""MC: regression on the discount of the number of steps that the trajectory took to the goal."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -18,12 +18,12 @@ from gtrl.tasks import TRAJECTORY_GOALS, Goals
 
 @dataclass(frozen=True)
 class MC(Algorithm):
-    """Monte Carlo regression. It only ever sees goals that were reached, so it lies above the behaviour's value."""
+    """Monte Carlo regression. It only sees goals that were reached: it overestimates the behaviour policy's value."""
 
     name: ClassVar = "mc"
     title: ClassVar = "MC"
     family: ClassVar = "Monte Carlo"
-    idea: ClassVar = "regress on gamma to the number of steps the trajectory took"
+    idea: ClassVar = "regress on gamma to the power of the number of steps that the trajectory took"
     reference: ClassVar = "Tian et al. 2021; Shah et al. 2021"
     trajectory_goals: ClassVar = True
 

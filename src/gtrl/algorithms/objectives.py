@@ -1,7 +1,7 @@
-"""The small formulas of the paper and of the methods it compares with, each in one place, with its equation number.
+"""The formulas of the paper and of the methods it is compared with, with their equation numbers.
 
-Values q are sigmoids of critic logits and lie in (0, 1); values v count steps, downwards from 0. Arrays are
-(ensemble, B) where they come from a critic and (B,) where they come from a batch; the latter broadcast.
+Values q are sigmoids of critic logits and lie in (0, 1). Values v are those of a reward of -1 per step until the goal
+and are at most 0. Arrays from a critic have shape (ensemble, B); arrays from a batch have shape (B,) and broadcast.
 """
 
 from collections.abc import Callable
@@ -14,23 +14,23 @@ from jax import Array
 
 from gtrl.data.sampling import Batch
 
-Selection = Literal["max", "dc"]
-AWR_CAP = 100.0  # the largest weight of advantage-weighted regression
-TINY = 1e-30  # a sigmoid in float32 can be 0; a ratio of two such must not be NaN
+Selection = Literal["max", "dc"]  # the target where m = 1; see `select_target`
+MAX_AWR_WEIGHT = 100.0  # of advantage-weighted regression
+MIN_DIVISOR = 1e-30  # a sigmoid can underflow to 0 in float32; the ratio of two such values must not be NaN
 
 
 def bce(logit: Array, y: Array) -> Array:
-    """Binary cross entropy of a prediction given as a logit; the loss L inside equation 2."""
+    """Binary cross entropy of a prediction, given as a logit, and a target y; the loss L in equation 2."""
     return optax.sigmoid_binary_cross_entropy(logit, y)
 
 
 def asymmetry(x: Array, y: Array, kappa: Array | float) -> Array:
-    """|kappa - 1(x > y)|: kappa where the prediction x does not exceed the target y, 1 - kappa where it does."""
+    """The weight |kappa - 1(x > y)| of equation 2: 1 - kappa where prediction x exceeds target y, kappa elsewhere."""
     return jnp.abs(kappa - (x > y))
 
 
 def expectile(logit: Array, y: Array, kappa: Array | float) -> Array:
-    """L_kappa(x, y) = |kappa - 1(x > y)| L(x, y) with x = sigmoid(logit). Equation 2."""
+    """The expectile loss L_kappa(x, y) = |kappa - 1(x > y)| L(x, y) with x = sigmoid(logit). Equation 2."""
     return asymmetry(jax.nn.sigmoid(logit), y, kappa) * bce(logit, y)
 
 
@@ -38,49 +38,52 @@ def expectile(logit: Array, y: Array, kappa: Array | float) -> Array:
 
 
 def base_case(q: Array, same: Array, following: Array, gamma: float) -> Array:
-    """q, but 1 where goal and state are the same and gamma where the goal is the very next state. Equation 3."""
+    """1 where goal and state are the `same`, gamma where the goal is the `following` state, q elsewhere. Equation 3."""
     return jnp.where(same, 1.0, jnp.where(following, gamma, q))
 
 
 def compose(q_subgoal: Array, q_goal: Array, batch: Batch, gamma: float) -> Array:
-    """y_DC = Q(s, a, w) Q(w, a_w, g), each factor with its base cases. Equation 5."""
+    """The composition target y_DC = Q(s, a, w) Q(w, a_w, g), each factor with its base cases. Equation 5."""
     first = base_case(q_subgoal, batch.subgoal_is_state, batch.subgoal_is_next, gamma)
     second = base_case(q_goal, batch.goal_is_subgoal, batch.goal_is_after_subgoal, gamma)
     return first * second
 
 
 def one_step(q_next: Array, batch: Batch, gamma: float) -> Array:
-    """y_TD = 1 where g = s, gamma where g = s', gamma Q(s', a', g) elsewhere. Equation 6."""
+    """The one-step target y_TD: 1 where g = s, gamma where g = s', gamma Q(s', a', g) elsewhere. Equation 6."""
     return base_case(gamma * q_next, batch.goal_is_state, batch.goal_is_next, gamma)
 
 
 def n_step(q_ahead: Array, batch: Batch, gamma: float) -> Array:
-    """Equation 6 over n steps: gamma^k where g comes after k of them, gamma^n Q(s_n, a_n, g) elsewhere."""
+    """Equation 6 over n steps: gamma^k where g is reached after k <= n steps, gamma^n Q(s_n, a_n, g) elsewhere."""
     return jnp.where(batch.arrives, gamma**batch.arrival, gamma**batch.ahead_steps * q_ahead)
 
 
 def monte_carlo(batch: Batch, gamma: float) -> Array:
-    """gamma^(j - i), read off the trajectory."""
+    """The Monte Carlo target gamma^(j - i), where the goal is j - i steps ahead on the trajectory."""
     return gamma**batch.goal_offset
 
 
-def countdown(v_next: Array, batch: Batch, gamma: float) -> Array:
-    """0 where g = s, -1 + gamma V(s', g) elsewhere: the one-step target for a reward of -1 until the goal."""
+def step_cost_target(v_next: Array, batch: Batch, gamma: float) -> Array:
+    """The one-step target for a reward of -1 per step until the goal: 0 where g = s, -1 + gamma V(s', g) elsewhere."""
     return jnp.where(batch.goal_is_state, 0.0, gamma * v_next - 1)
 
 
-def discounted(v: Array, gamma: float) -> Array:
-    """E[gamma^T] of a value that counts steps: V = -(1 - gamma^T) / (1 - gamma)."""
+def discount_from_step_cost(v: Array, gamma: float) -> Array:
+    """Converts a value of the reward -1 per step, V = -E[1 - gamma^T] / (1 - gamma), to E[gamma^T]."""
     return 1 + (1 - gamma) * v
 
 
 def split_expectile(m: Array, subgoal: float, single_step: float) -> Array:
-    """kappa: optimistic over sub-goals where m = 1, the mean over outcomes where m = 0. Equation 7."""
+    """The expectile kappa: `subgoal`, optimistic over sub-goals, where m = 1; `single_step` where m = 0. Equation 7."""
     return jnp.where(m, subgoal, single_step)
 
 
 def select_target(y_dc: Array, y_td: Array, m: Array, selection: Selection) -> Array:
-    """y_A: the larger of the two where m = 1 (or always the composition, an ablation), y_TD elsewhere. Equation 8."""
+    """The target y_A: max(y_DC, y_TD) where m = 1, y_TD elsewhere. Equation 8.
+
+    The ablation `selection="dc"` takes y_DC instead of the maximum.
+    """
     composed = jnp.maximum(y_dc, y_td) if selection == "max" else y_dc
     return jnp.where(m, composed, y_td)
 
@@ -89,29 +92,29 @@ def select_target(y_dc: Array, y_td: Array, m: Array, selection: Selection) -> A
 
 
 def hindsight_weight(q: Array, y_td: Array, m: Array, clip: float) -> Array:
-    """H = Q(s, a, g) / y_TD where m = 1, clipped to [1/(1+c), 1+c], then mean 1 over those rows. Equation 9.
+    """The hindsight weight h = Q(s, a, g) / y_TD, clipped to [1/(1+c), 1+c] and normalised, where m = 1. Equation 9.
 
-    Each ensemble member is normalised by itself. Rows with m = 0 keep 1.
+    Each ensemble member is normalised to mean 1 over the rows with m = 1. Rows with m = 0 have weight 1.
     """
-    h = jnp.clip(q / jnp.maximum(y_td, TINY), 1 / (1 + clip), 1 + clip)
+    h = jnp.clip(q / jnp.maximum(y_td, MIN_DIVISOR), 1 / (1 + clip), 1 + clip)
     mean = jnp.where(m, h, 0.0).sum(-1, keepdims=True) / jnp.maximum(m.sum(), 1)
     return jnp.where(m, h / jnp.where(mean > 0, mean, 1.0), 1.0)
 
 
 def distance_weight(log_q: Array, gamma: float, lambda_: float) -> Array:
-    """Rho = (1 + log_gamma Q)^(-lambda): more weight on short segments. Below equation 5."""
+    """The distance weight rho = (1 + log_gamma Q)^(-lambda), larger for short segments. Defined below equation 5."""
     if lambda_ == 0:
         return jnp.ones_like(log_q)
     return (1 + log_q / jnp.log(gamma)) ** -lambda_
 
 
-# --- losses beside the critic's ---
+# --- other losses ---
 
 
 def distill(oracle_logit: Array | None, logit: Array) -> Array:
-    """Fit the oracle critic to the critic's prediction on the same draw, member by member.
+    """The loss that fits the oracle critic to the critic's prediction on the same rows, member by member.
 
-    0 where there is no oracle critic. Appendix B, implementation details.
+    It is 0 where there is no oracle critic. Appendix B, implementation details.
     """
     if oracle_logit is None:
         return jnp.zeros(())
@@ -119,7 +122,7 @@ def distill(oracle_logit: Array | None, logit: Array) -> Array:
 
 
 def behaviour_cloning(mean: Array, action: Array) -> Array:
-    """-log pi(a) of a Gaussian with unit standard deviation, up to a constant; (B,)."""
+    """The negative log-likelihood of an action under a Gaussian of unit variance, up to a constant; (B,)."""
     return 0.5 * ((action - mean) ** 2).sum(-1)
 
 
@@ -130,10 +133,10 @@ def ddpg_bc(
     alpha: float,
     reads: Literal["logit", "value"] = "logit",
 ) -> tuple[Array, dict[str, Array]]:
-    """Reparameterised gradients with behaviour cloning, to be minimised. Equation 4.
+    """The policy loss of equation 4, reparameterised gradients with behaviour cloning (DDPG+BC), and its metrics.
 
-    The critic's smaller estimate at the policy's clipped mean action, divided by its own absolute mean so that
-    alpha keeps its meaning when the scale moves; no gradient reaches the critic.
+    It uses the minimum over the critic's ensemble at the policy's clipped mean action. This is divided by its mean
+    absolute value, so that alpha need not be retuned when the scale of values changes. No gradient reaches the critic.
     """
     critic = jax.lax.stop_gradient(critic)
     q = critic(batch.observation, jnp.clip(mean, -1, 1), batch.actor_goal).min(0)
@@ -145,15 +148,15 @@ def ddpg_bc(
 
 
 def awr_weight(advantage: Array, alpha: float) -> Array:
-    """min(exp(alpha A), 100): the weight of a logged action in advantage-weighted regression."""
-    # Held before the exponential too: its overflow would make a NaN of the gradient.
-    return jnp.minimum(jnp.exp(jnp.minimum(alpha * advantage, AWR_CAP**0.5)), AWR_CAP)
+    """The weight of a logged action in advantage-weighted regression: min(exp(alpha A), 100)."""
+    # The exponent is bounded too: if the exponential overflowed, the gradient would be NaN.
+    return jnp.minimum(jnp.exp(jnp.minimum(alpha * advantage, MAX_AWR_WEIGHT**0.5)), MAX_AWR_WEIGHT)
 
 
 def flow_matching(velocity: Callable[[Array, Array], Array], action: Array, key: Array) -> Array:
-    """Squared error of the velocity at x_t = (1 - t) x_0 + t a against a - x_0; (B,).
+    """The flow matching loss: the squared error of the velocity at x_t = (1 - t) x_0 + t a against a - x_0; (B,).
 
-    x_0 is standard normal, t uniform on (0, 1).
+    x_0 is drawn from a standard normal distribution, t uniformly from (0, 1).
     """
     noise_key, time_key = jax.random.split(key)
     x_0 = jax.random.normal(noise_key, action.shape)
@@ -162,5 +165,5 @@ def flow_matching(velocity: Callable[[Array, Array], Array], action: Array, key:
 
 
 def total(metrics: dict[str, Array], **losses: Array) -> tuple[Array, dict[str, Array]]:
-    """All losses summed for the one optimiser; each is logged too, as <name>_loss."""
+    """Returns the sum of all losses, and the metrics with each loss added as `<name>_loss`."""
     return sum(losses.values(), jnp.zeros(())), metrics | {f"{name}_loss": loss for name, loss in losses.items()}

@@ -1,4 +1,4 @@
-"""QRL: the largest distance between states that keeps every logged step at most one long."""
+"""QRL: the largest quasimetric between states in which every logged step has length at most one."""
 
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
@@ -20,38 +20,38 @@ from gtrl.tasks import RANDOM_GOALS, Goals
 
 
 class Model(eqx.Module):
-    """Distances between states, how actions move an embedding, and the distance to the task's goal."""
+    """The quasimetric between states, the dynamics of embeddings, and the distance to the task's goal."""
 
     quasimetric: Quasimetric
-    dynamics: Network  # (phi(s), a) to the change of phi
-    head: Network  # (phi(s), task's goal) to the distance
+    dynamics: Network  # predicts the change of phi(s), given phi(s) and a
+    head: Network  # predicts the distance, given phi(s) and the task's goal
 
     def __call__(self, observation: Array, action: Array, goal: Array) -> Array:
-        """What the policy maximises: minus the distance to the goal from where the action leads; (1, B)."""
+        """Returns the policy's objective: minus the predicted distance to the goal after the action; (1, B)."""
         phi = self.quasimetric.phi(observation)
         return -self.head(phi + self.dynamics(phi, action), goal)[None, :, 0]
 
 
 class Nets(NamedTuple):
-    """Distances, the multiplier of their constraint, and the policy."""
+    """Distances, the Lagrange multiplier of their constraint, and the policy."""
 
     model: Model
-    dual: Array  # log of the multiplier
+    dual: Array  # logarithm of the multiplier
     actor: Actor
 
 
 @dataclass(frozen=True)
 class QRL(Algorithm):
-    """Quasimetric RL: the triangle inequality is built into the network; goals are whole states from anywhere.
+    """Quasimetric RL: the triangle inequality is built into the network. Goals are states from the whole dataset.
 
-    The task's goal is a slice of a state, which phi cannot embed: a head is fitted to the distance, as the other
-    composing methods distil a critic.
+    The task's goal is a slice of a state, which phi cannot embed. So a head that takes the task's goal is fitted to the
+    distance, as the methods that compose values distil a critic.
     """
 
     name: ClassVar = "qrl"
     title: ClassVar = "QRL"
     family: ClassVar = "triangle inequality"
-    idea: ClassVar = "push all states apart while every logged step stays one long, in a quasimetric"
+    idea: ClassVar = "maximise quasimetric distances while every logged step has length at most one"
     reference: ClassVar = "Wang et al. 2023, Quasimetric RL; Wang and Isola 2022, IQE"
     alpha_by_family: ClassVar = {
         "pointmaze": 0.0003,
@@ -65,9 +65,9 @@ class QRL(Algorithm):
 
     value_goals: Goals = checked(RANDOM_GOALS, PROBABILITIES)  # (current, trajectory, random)
     alpha: float = checked(0.003, NOT_NEGATIVE)  # behaviour cloning coefficient
-    slack: float = checked(0.05, NOT_NEGATIVE)  # mean squared excess of a step's length that the multiplier tolerates
-    latent: int = checked(512, COUNT)  # the width of phi
-    component: int = checked(8, COUNT)  # numbers in each of its components
+    slack: float = checked(0.05, NOT_NEGATIVE)  # tolerated mean square of the excess of step lengths over one
+    latent: int = checked(512, COUNT)  # width of the embedding phi
+    component: int = checked(8, COUNT)  # elements in each component of phi
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -88,7 +88,7 @@ class QRL(Algorithm):
             (embed, batch.observation), (embed, batch.next_observation), (embed, batch.value_goal)
         )
 
-        # --- distances: as large as steps of length one allow ---
+        # --- distances: as large as possible with steps of length at most one ---
         to_goal, step = distance(phi, phi_goal), distance(phi, phi_next)
         spread = 100 * jax.nn.softplus(5 - to_goal / 100).mean()
         excess = (jax.nn.relu(step - 1) ** 2).mean()
@@ -96,11 +96,11 @@ class QRL(Algorithm):
         value_loss = spread + jax.lax.stop_gradient(multiplier) * excess
         dual_loss = multiplier * (self.slack - jax.lax.stop_gradient(excess))
 
-        # --- dynamics: the predicted embedding, near the next one both ways ---
+        # --- dynamics: small distance between predicted and next embedding, in both directions ---
         predicted = phi + nets.model.dynamics(phi, batch.action)
         dynamics_loss = (distance(phi_next, predicted) + distance(predicted, phi_next)).mean() / 2
 
-        # --- the distance to the task's goal, and the policy through the dynamics ---
+        # --- the distance to the task's goal, and the policy, trained through the dynamics ---
         head = nets.model.head(jax.lax.stop_gradient(phi), batch.value_goal_oracle)[:, 0]
         distill_loss = ((head - jax.lax.stop_gradient(to_goal)) ** 2).mean()
         actor_loss, metrics = o.ddpg_bc(nets.actor(batch.observation, batch.actor_goal), nets.model, batch, self.alpha)

@@ -1,4 +1,4 @@
-"""TD and TD-n: temporal differences over one step, and over n."""
+"""TD and TD-n: temporal-difference learning with one-step and with n-step targets."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -18,12 +18,12 @@ from gtrl.tasks import Task
 
 @dataclass(frozen=True)
 class TD(Algorithm):
-    """The one-step target of equation 6 alone, for every goal.
+    """The one-step target of equation 6 for every goal.
 
-    Its treatment of the maximum over actions is a reconstruction: the sentence on TD in the paper's appendix on
-    baselines calls it IQL's backup over a single step, and leaves open whether with IQL's expectile. Ours: the backup
-    reads the action logged at the next state and fits the mean of the targets, so the critic is that of the behaviour
-    policy; `kappa` above 0.5 leans towards the largest target instead, over actions and over luck alike.
+    Its treatment of the maximum over actions is a reconstruction. The paper's appendix on baselines describes TD as
+    IQL's backup over a single step, and leaves open whether it uses IQL's expectile. Here the backup uses the action
+    logged at the next state and fits the mean of the targets, so the critic is that of the behaviour policy. With
+    `kappa` above 0.5 it tends to the largest target instead, over actions and random outcomes alike.
     """
 
     name: ClassVar = "td"
@@ -34,8 +34,8 @@ class TD(Algorithm):
     averaged: ClassVar = "critic"
 
     alpha: float = checked(0.1, NOT_NEGATIVE)  # behaviour cloning coefficient
-    n: int = checked(1, COUNT)  # steps before the target reads the critic
-    kappa: float = checked(0.5, EXPECTILE)  # expectile over the targets; 0.5 is their mean
+    n: int = checked(1, COUNT)  # steps of the target before it bootstraps from the critic
+    kappa: float = checked(0.5, EXPECTILE)  # expectile over the targets; 0.5 fits their mean
 
     @property
     def lookahead(self) -> int:
@@ -57,19 +57,23 @@ class TD(Algorithm):
 
 @dataclass(frozen=True)
 class TDn(TD):
-    """TD over n steps, fewer where the goal arrives sooner or the trajectory ends (which does not count as arriving).
+    """TD over n steps, or fewer where the goal or the end of the trajectory comes sooner.
 
-    The same sentence has n steps, and fewer where the goal arrives sooner. That the target reads the critic at the
-    trajectory's last state where that comes first is ours, as is n where no number is public.
+    The end of a trajectory does not count as reaching the goal. The paper specifies n steps, and fewer where the goal
+    comes sooner. Two choices are made here: the target bootstraps at the trajectory's last state where that comes
+    first, and n is 25 where no value is public.
     """
 
     name: ClassVar = "td-n"
     title: ClassVar = "TD-n"
     idea: ClassVar = "the logged steps up to the goal, or n of them and the critic from there"
 
-    n: int = checked(25, COUNT)
+    n: int = checked(25, COUNT)  # steps of the target before it bootstraps from the critic
 
     @classmethod
     def defaults(cls, task: Task) -> dict[str, Any]:
-        """25 and 50 are public for large puzzles and humanoid mazes; 25 elsewhere is ours."""
+        """Returns the task's defaults and n: 50 on humanoid mazes, else 25.
+
+        These are public for humanoid mazes and large puzzles; on other tasks 25 is this package's choice.
+        """
         return super().defaults(task) | {"n": 50 if task.family == "humanoidmaze" else 25}

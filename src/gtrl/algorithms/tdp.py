@@ -19,12 +19,17 @@ from gtrl.nn.networks import ActorCritic, Critic
 
 @dataclass(frozen=True)
 class TDP(Algorithm):
-    """Equation 3 as it stands, searching for the sub-goal. A reconstruction.
+    """Equation 3 with a search for the sub-goal. A reconstruction.
 
-    From the one sentence on TDP in the paper's appendix on baselines: equation 3, its maximum a hard one over
-    candidates from the dataset. Ours: how many there are (`candidates`); that they are logged states with their logged
-    actions (the transitions of other rows of the batch, which are uniform over the data); the goals (`value_goals`, as
-    GTRL has them); base cases where the goal is the state or the next one, and no others; the mean of the targets.
+    The paper's appendix on baselines has one sentence on TDP: equation 3 with a hard maximum over candidates from the
+    dataset. The rest was chosen for this implementation:
+
+    - The number of candidates (`candidates`).
+    - Candidates are logged states with their logged actions: the transitions of other rows of the batch, which are
+      uniform over the data.
+    - The goals are those of GTRL (`value_goals`).
+    - Base cases only where the goal is the state or the next state.
+    - The critic fits the mean of the targets.
     """
 
     name: ClassVar = "tdp"
@@ -36,15 +41,15 @@ class TDP(Algorithm):
     averaged: ClassVar = "critic"
 
     alpha: float = checked(0.1, NOT_NEGATIVE)  # behaviour cloning coefficient
-    candidates: int = checked(8, COUNT)  # sub-goals that are searched
-    distill: bool = True  # a second critic that reads the task's goal; off where goals are whole states
+    candidates: int = checked(8, COUNT)  # number of sub-goals the maximum is taken over
+    distill: bool = True  # train a second critic on the task's goals; off only where goals are whole states
 
     def init(self, key: Array, spec: Spec) -> ActorCritic:
         return ActorCritic.init(key, spec, self.hidden, self.distill)
 
     def loss(self, nets: ActorCritic, target: Critic, batch: Batch, _: Array) -> tuple[Array, Metrics]:
         s, a, g = batch.observation, batch.action, batch.value_goal
-        y = o.base_case(self._best(target, s, a, g), batch.goal_is_state, batch.goal_is_next, self.gamma)
+        y = o.base_case(self._best_composition(target, s, a, g), batch.goal_is_state, batch.goal_is_next, self.gamma)
         logit, oracle_logit, mean = fused(
             (nets.critic, s, a, g),
             (nets.oracle_critic, s, a, batch.value_goal_oracle),
@@ -55,8 +60,8 @@ class TDP(Algorithm):
         distill_loss = o.distill(oracle_logit, logit)
         return o.total(metrics, critic=o.bce(logit, y).mean(), distill=distill_loss, actor=actor_loss)
 
-    def _best(self, target: Critic, s: Array, a: Array, g: Array) -> Array:
-        """Max over w of Q(s, a, w) Q(w, a_w, g); the candidates of a row are the rows after it."""
+    def _best_composition(self, target: Critic, s: Array, a: Array, g: Array) -> Array:
+        """The maximum over w of Q(s, a, w) Q(w, a_w, g); the candidates of a row are the next rows of the batch."""
         if self.candidates >= len(s):
             raise ConfigError(f"candidates is {self.candidates} and must be below the batch size, {len(s)}.")
         rows = jnp.arange(len(s))

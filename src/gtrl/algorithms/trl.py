@@ -16,8 +16,8 @@ from gtrl.nn.fused import fused
 from gtrl.nn.networks import ActorCritic, Critic
 from gtrl.tasks import SUBGOAL_EXPECTILE, TRAJECTORY_GOALS, Goals, Task
 
-# TRL's own (lambda, alpha), public for these tasks; on the others TRL takes GTRL's, as none are public.
-PUBLISHED = {
+# (lambda, alpha) of TRL, which are public for these tasks; on other tasks TRL uses those of GTRL.
+PUBLISHED_LAMBDA_ALPHA = {
     "scene-play": (1.0, 1.0),
     "cube-single-play": (0.7, 1.0),
     "cube-double-play": (1.0, 10.0),
@@ -33,7 +33,7 @@ PUBLISHED = {
 
 @dataclass(frozen=True)
 class TRL(Algorithm):
-    """Transitive RL: the method that GTRL grounds."""
+    """Transitive RL, which GTRL extends: targets only for goals ahead on the state's own trajectory."""
 
     name: ClassVar = "trl"
     title: ClassVar = "TRL"
@@ -47,13 +47,13 @@ class TRL(Algorithm):
     lambda_: Lambda = checked(0.0, NOT_NEGATIVE)  # distance weight: exponent of rho
     alpha: float = checked(0.1, NOT_NEGATIVE)  # behaviour cloning coefficient
     kappa: float = checked(SUBGOAL_EXPECTILE, EXPECTILE)  # expectile over sub-goals
-    rho_reads: Literal["critic", "target"] = "critic"  # the paper's Q(s, a, g), or (public code) the target value
-    actor_reads: Literal["logit", "value"] = "logit"  # what the actor maximises
-    distill: bool = True  # a second critic that reads the task's goal; off where goals are whole states
+    rho_reads: Literal["critic", "target"] = "critic"  # rho is computed from Q(s, a, g) (paper) or y_dc (public code)
+    actor_reads: Literal["logit", "value"] = "logit"  # what the actor maximises: the critic's logit or its sigmoid
+    distill: bool = True  # train a second critic on the task's goals; off only where goals are whole states
 
     @classmethod
     def defaults(cls, task: Task) -> dict[str, Any]:
-        published = dict(zip(("lambda_", "alpha"), PUBLISHED.get(task.name, ()), strict=False))
+        published = dict(zip(("lambda_", "alpha"), PUBLISHED_LAMBDA_ALPHA.get(task.name, ()), strict=False))
         return super().defaults(task) | published
 
     def init(self, key: Array, spec: Spec) -> ActorCritic:

@@ -1,1 +1,1 @@
-"""Networks."""
+"""Neural networks: modules, fused forward passes, GPU kernels, and the switches of the speed optimisations."""

@@ -1,12 +1,13 @@
-"""Multilayer perceptrons as fast as memory allows: what lies between the matrix products, in one pass each way.
+"""Forward and backward passes of multilayer perceptrons with few passes over memory.
 
-Bias, GELU and layer norm of a hidden layer, forward and backward, each read their input once and write their output
-once; left to XLA they cross memory several times, which is more than half of a training step (docs/performance.md).
-A critic's last hidden layer and its one output are one kernel, so that these activations are never written at all.
+Bias, GELU and layer norm of a hidden layer read their input once and write their output once, forward and backward.
+Compiled by XLA from separate operations they pass over memory several times, which is more than half of a training step
+(docs/performance.md). A critic's last hidden layer and its single output are one kernel, so that these activations are
+never written to memory.
 
-Only z, the matrix product before the bias, is kept for the backward pass, in the precision of the networks; arithmetic
-in between is float32. On a GPU `gtrl.nn.triton` evaluates the formulas; elsewhere, and where JAX has no Triton backend,
-XLA gets them as they are.
+Only z, the matrix product before the bias, is saved for the backward pass, in the precision of the networks; arithmetic
+in between is float32. On a GPU the kernels of `gtrl.nn.triton` are used. On other devices, and where JAX has no Triton
+backend, XLA compiles the formulas of `gtrl.nn.formulas`.
 """
 
 import logging
@@ -21,20 +22,20 @@ from jax import Array
 
 from gtrl.io import mlp
 from gtrl.nn import speed
-from gtrl.nn.formulas import gradient, normalised
+from gtrl.nn.formulas import layer_gradient, normalised_gelu
 
-ALIGNED = 16  # matrix units read inputs in pieces of so many; a multiple of it spares them a slow path
-MIN_COMPUTE_CAPABILITY = 8.0  # of an NVIDIA GPU: Ampere
+WIDTH_MULTIPLE = 16  # widths are padded to a multiple of this: GPU matrix units are slow on others
+MIN_COMPUTE_CAPABILITY = 8.0  # of an NVIDIA GPU that runs the kernels: Ampere or newer
 
 log = logging.getLogger(__name__)
 
 
 def _gpu_kernels() -> ModuleType | None:
-    """`gtrl.nn.triton` where this device runs its kernels, else None."""
+    """The module `gtrl.nn.triton` if this device can run its kernels, else None."""
     capability = str(getattr(jax.devices()[0], "compute_capability", ""))
     is_nvidia = capability.replace(".", "").isdigit()  # AMD's are names, such as gfx942
-    wanted = speed.INTERPRETED or (is_nvidia and float(capability) >= MIN_COMPUTE_CAPABILITY)
-    return _import_triton() if wanted else None
+    supported = speed.INTERPRETED or (is_nvidia and float(capability) >= MIN_COMPUTE_CAPABILITY)
+    return _import_triton() if supported else None
 
 
 @cache
@@ -48,24 +49,24 @@ def _import_triton() -> ModuleType | None:
 
 
 def forward(layers: Sequence[mlp.Layer], x: Array) -> Array:
-    """`mlp.forward` of (B, in) or (groups, B, in); what does not fit the kernels goes there."""
+    """`mlp.forward` of (B, in) or (groups, B, in); falls back to it for shapes that the kernels do not support."""
     *hidden, last = layers
     if not hidden:
         return mlp.forward(layers, x, jnp)
     triton = _gpu_kernels()
     if triton:
-        if not all(triton.fits(x.shape[-2], layer.weight.shape[-1]) for layer in hidden):
+        if not all(triton.supports(x.shape[-2], layer.weight.shape[-1]) for layer in hidden):
             return mlp.forward(layers, x, jnp)
         if last.weight.ndim == 2:
             return forward(jax.tree.map(lambda leaf: leaf[None], layers), x)[0]
-        x = padded(x, -1, ALIGNED)
+        x = pad_to_multiple(x, -1, WIDTH_MULTIPLE)
         x = jnp.broadcast_to(x, (len(last.weight), *x.shape[-2:]))
-        hidden[0] = hidden[0]._replace(weight=padded(hidden[0].weight, -2, ALIGNED))
+        hidden[0] = hidden[0]._replace(weight=pad_to_multiple(hidden[0].weight, -2, WIDTH_MULTIPLE))
     x = x.astype(last.weight.dtype)
-    single = last.weight.shape[-1] == 1
-    for layer in hidden[: len(hidden) - single]:
+    single_output = last.weight.shape[-1] == 1
+    for layer in hidden[:-1] if single_output else hidden:
         x = activate(x @ layer.weight, layer.bias, layer.scale, layer.shift)
-    if single:
+    if single_output:
         layer = hidden[-1]
         x = value(x @ layer.weight, layer.bias, layer.scale, layer.shift, last.weight[..., 0])[..., None]
     else:
@@ -73,34 +74,39 @@ def forward(layers: Sequence[mlp.Layer], x: Array) -> Array:
     return x.astype(jnp.float32) + last.bias[..., None, :].astype(jnp.float32)
 
 
-def padded(x: Array, axis: int, multiple: int) -> Array:
-    """With zeros at the end of an axis, up to a multiple."""
-    return extended(x, axis, -(-x.shape[axis] // multiple) * multiple)
+def pad_to_multiple(x: Array, axis: int, multiple: int) -> Array:
+    """Appends zeros along an axis until its size is a multiple of `multiple`."""
+    return pad_to_size(x, axis, -(-x.shape[axis] // multiple) * multiple)
 
 
-def extended(x: Array, axis: int, size: int) -> Array:
-    """With zeros at the end of an axis, up to a size."""
+def pad_to_size(x: Array, axis: int, size: int) -> Array:
+    """Appends zeros along an axis until it has `size` elements."""
     widths = [(0, 0)] * x.ndim
     widths[axis] = (0, size - x.shape[axis])
     return jnp.pad(x, widths)
 
 
-def _rowwise(parameter: Array) -> Array:
+def _as_row(parameter: Array) -> Array:
+    """Adds the axis of rows, along which a parameter is broadcast."""
     return parameter[..., None, :]
 
 
-# --- the operations ---
-# Where no gradient of the parameters is asked for, as when a policy climbs a critic, nothing is summed: JAX says so
-# when it differentiates (`perturbed`), and the kept values carry it on in their structure, () or None.
+# --- operations with gradients ---
+# Where the parameters need no gradient, as when a policy is trained through a critic, the sums over rows are skipped.
+# JAX reports this when it differentiates (`perturbed`). The backward pass can only receive arrays, or a difference in
+# the structure of the saved values: `trained` is () where the parameters need gradients and None where they do not.
 
 
 @jax.custom_vjp
 def activate(z: Array, bias: Array, scale: Array, shift: Array) -> Array:
-    """Layer norm of GELU(z + bias): z (groups, rows, width), the others (groups, width); `vmap` adds the seeds."""
+    """Layer norm of GELU(z + bias).
+
+    z has shape (groups, rows, width), the parameters (groups, width); `vmap` adds an axis of seeds.
+    """
     triton = _gpu_kernels()
     if triton:
         return triton.activate(z, bias, scale, shift)
-    return (normalised(z, _rowwise(bias)) * _rowwise(scale) + _rowwise(shift)).astype(z.dtype)
+    return (normalised_gelu(z, _as_row(bias)) * _as_row(scale) + _as_row(shift)).astype(z.dtype)
 
 
 def _activate_forward(*inputs: Any) -> tuple[Array, Any]:
@@ -109,11 +115,11 @@ def _activate_forward(*inputs: Any) -> tuple[Array, Any]:
     return activate(z, bias, scale, shift), (z, bias, scale, trained)
 
 
-def _activate_backward(kept: Any, dy: Array) -> tuple[Array | None, ...]:
-    z, bias, scale, trained = kept
+def _activate_backward(residuals: Any, dy: Array) -> tuple[Array | None, ...]:
+    z, bias, scale, trained = residuals
     triton = _gpu_kernels()
     if not triton:
-        dz, normal = gradient(z, _rowwise(bias), _rowwise(scale), dy.astype(jnp.float32))
+        dz, normal = layer_gradient(z, _as_row(bias), _as_row(scale), dy.astype(jnp.float32))
         sums = (dz.sum(-2), (dy * normal).sum(-2), dy.sum(-2))
         return dz.astype(z.dtype), *(each.astype(bias.dtype) for each in sums)
     if trained is None:
@@ -128,14 +134,14 @@ activate.defvjp(_activate_forward, _activate_backward, symbolic_zeros=True)
 
 @jax.custom_vjp
 def value(z: Array, bias: Array, scale: Array, shift: Array, weight: Array) -> Array:
-    """The one output behind a last hidden layer: `activate(...)` times the weight (groups, width); float32."""
+    """The single output after the last hidden layer: `activate(...)` times `weight`, (groups, width); float32."""
     triton = _gpu_kernels()
     if triton:
         return triton.value(z, bias, scale, shift, weight)
     scale, shift, weight = (each.astype(jnp.float32) for each in (scale, shift, weight))
-    # As a product: XLA's sum over a scaled and shifted row takes several times as long.
-    along = jnp.einsum("...rw,...w->...r", normalised(z, _rowwise(bias)), scale * weight)
-    return along + (shift * weight).sum(-1, keepdims=True)
+    # As a matrix product: XLA takes several times longer for the sum over a scaled and shifted row.
+    scaled = jnp.einsum("...rw,...w->...r", normalised_gelu(z, _as_row(bias)), scale * weight)
+    return scaled + (shift * weight).sum(-1, keepdims=True)
 
 
 def _value_forward(*inputs: Any) -> tuple[Array, Any]:
@@ -144,22 +150,22 @@ def _value_forward(*inputs: Any) -> tuple[Array, Any]:
     return value(*values), (values, trained)
 
 
-def _value_backward(kept: Any, dvalue: Array) -> tuple[Array | None, ...]:
-    (z, bias, scale, shift, weight), trained = kept
+def _value_backward(residuals: Any, dvalue: Array) -> tuple[Array | None, ...]:
+    (z, bias, scale, shift, weight), trained = residuals
     scale_, shift_, weight_ = (each.astype(jnp.float32) for each in (scale, shift, weight))
-    slope = scale_ * weight_  # the gradient that arrives at the layer norm is dvalue times weight
+    slope = scale_ * weight_  # the gradient of the layer norm's output is dvalue times weight
     triton = _gpu_kernels()
     if not triton:
-        dz, normal = gradient(z, _rowwise(bias), _rowwise(slope), dvalue[..., None])
-        dbias, with_normal = dz.sum(-2), jnp.einsum("...r,...rw->...w", dvalue, normal)
+        dz, normal = layer_gradient(z, _as_row(bias), _as_row(slope), dvalue[..., None])
+        dbias, dvalue_normal = dz.sum(-2), jnp.einsum("...r,...rw->...w", dvalue, normal)
         dz = dz.astype(z.dtype)
     elif trained is None:
         return triton.value_gradient(z, dvalue, bias, slope), None, None, None, None
     else:
         dz, sums = triton.value_gradients(z, dvalue, bias, slope)
-        dbias, with_normal = sums[:, 0], sums[:, 1]
-    d = dvalue.sum(-1, keepdims=True)
-    gradients = (dbias, weight_ * with_normal, weight_ * d, scale_ * with_normal + shift_ * d)
+        dbias, dvalue_normal = sums[:, 0], sums[:, 1]
+    total = dvalue.sum(-1, keepdims=True)
+    gradients = (dbias, weight_ * dvalue_normal, weight_ * total, scale_ * dvalue_normal + shift_ * total)
     return dz, *(each.astype(bias.dtype) for each in gradients)
 
 

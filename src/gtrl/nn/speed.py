@@ -1,12 +1,12 @@
-"""What makes a training step fast, by name, so that each can be switched off and its gain measured.
+"""The optimisations of a training step, by name, so that each can be switched off and its gain measured.
 
-`kernels`   bias, GELU and layer norm in one pass over memory each way (`gtrl.nn.kernels`)
-`together`  GPU: networks that read the same rows go through their layers side by side, in one matrix product a layer
-`flat`      GPU: parameters, moments and targets are one vector each inside the loop, and Adam one kernel
-`graphs`    GPU: the loop is one CUDA graph, in which kernels that do not need each other run at the same time
-`apart`     CPU: seeds in threads of their own, members of an ensemble one by one, for batched products are slow there
+`kernels`   bias, GELU and layer norm in one pass over memory, forward and backward (`gtrl.nn.kernels`)
+`together`  GPU: networks that read the same rows are evaluated with one batched matrix product per layer
+`flat`      GPU: parameters, moments and targets are one vector each inside the loop, and Adam is one kernel
+`graphs`    GPU: the loop is one CUDA graph, in which independent kernels run concurrently
+`apart`     CPU: seeds run in separate threads and ensemble members one by one, as batched products are slow on a CPU
 
-With none of them a step is what JAX makes of the formulas. docs/performance.md has what each of them brings.
+Without any of them JAX compiles the plain formulas. docs/performance.md has the gain of each.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,40 +16,41 @@ from typing import Literal, get_args
 
 Optimisation = Literal["kernels", "together", "flat", "graphs", "apart"]
 OPTIMISATIONS: tuple[Optimisation, ...] = get_args(Optimisation)
-ON_CPU: tuple[Optimisation, ...] = ("kernels", "apart")
-ON_GPU: tuple[Optimisation, ...] = ("kernels", "together", "flat", "graphs")
-# XLA's options behind `graphs`. WHILE takes the loop itself into the graph: no step waits for the host.
-GRAPHS = {
+ON_CPU: tuple[Optimisation, ...] = ("kernels", "apart")  # the defaults on a CPU
+ON_GPU: tuple[Optimisation, ...] = ("kernels", "together", "flat", "graphs")  # the defaults on a GPU
+# XLA's compiler options for `graphs`. WHILE makes the loop part of the graph: no step waits for the host.
+GRAPH_OPTIONS = {
     "xla_gpu_enable_command_buffer": "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,DYNAMIC_SLICE_FUSION,CONDITIONAL,WHILE",
     "xla_gpu_command_buffer_scheduling_mode": "CONCURRENT",
 }
 
-INTERPRETED = False  # run the GPU kernels on any device, slowly, by Pallas's interpreter: for tests
+INTERPRETED = False  # for tests: run the GPU kernels on any device with Pallas's interpreter, which is slow
 
-_used: ContextVar[frozenset[str]] = ContextVar("used", default=frozenset())
+_enabled: ContextVar[frozenset[str]] = ContextVar("enabled", default=frozenset())
 _copies: ContextVar[int] = ContextVar("copies", default=1)
 
 
-def best(platform: str) -> tuple[Optimisation, ...]:
-    """The ones that pay on such a device."""
+def defaults_for(platform: str) -> tuple[Optimisation, ...]:
+    """Returns the optimisations that save time on a platform, "cpu" or "gpu"; none for others."""
     return {"cpu": ON_CPU, "gpu": ON_GPU}.get(platform, ())
 
 
 @contextmanager
 def using(optimisations: Sequence[str], copies: int = 1) -> Iterator[None]:
-    """Trace what is inside with these; `copies` of it, the seeds, run side by side."""
-    tokens = _used.set(frozenset(optimisations)), _copies.set(copies)
+    """Enables optimisations for what is traced inside; `copies` is the number of seeds that run side by side."""
+    tokens = _enabled.set(frozenset(optimisations)), _copies.set(copies)
     try:
         yield
     finally:
-        _used.reset(tokens[0])
+        _enabled.reset(tokens[0])
         _copies.reset(tokens[1])
 
 
-def used(optimisation: Optimisation) -> bool:
-    return optimisation in _used.get()
+def is_enabled(optimisation: Optimisation) -> bool:
+    """Whether the code that is being traced should use an optimisation; see `using`."""
+    return optimisation in _enabled.get()
 
 
 def copies() -> int:
-    """How often what is traced runs side by side, which the code inside a `vmap` cannot see."""
+    """Returns how many copies of the traced code run side by side, which code inside a `vmap` cannot see."""
     return _copies.get()

@@ -1,7 +1,7 @@
-"""The formulas of a hidden layer as GPU kernels, written in Pallas for its Triton backend.
+"""GPU kernels for hidden layers, written in Pallas for its Triton backend.
 
-JAX has deprecated that backend: only `gtrl.nn.kernels` imports this module, where a GPU needs it, and does without
-where it cannot be imported.
+JAX has deprecated that backend. So only `gtrl.nn.kernels` imports this module, on GPUs that run the kernels, and uses
+the plain formulas where the import fails.
 """
 
 from collections.abc import Callable
@@ -15,127 +15,135 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas.triton import CompilerParams, approx_tanh
 
 from gtrl.nn import speed
-from gtrl.nn.formulas import Arithmetic, gradient, normalised
+from gtrl.nn.formulas import Arithmetic, layer_gradient, normalised_gelu
 
 Arrays = tuple[Array, ...]
 
-ROWS, WARPS = 2, 1  # of one program: a warp keeps whole rows, so that their sums cross no barrier
-# A program that also sums over rows, for the parameters' gradients, takes more of them: fewer programs, fewer sums. One
-# warp that goes through them row by row is best where programs are many; few of them fill the GPU with four warps each.
-SUMMED_ROWS, MAX_PROGRAMS_OF_FOUR_WARPS = 16, 1000
+ROWS_PER_PROGRAM, WARPS_PER_PROGRAM = 2, 1  # a warp holds whole rows, so that their sums need no barrier
+# A program that also sums over rows, for the gradients of parameters, takes more rows: fewer programs, fewer sums.
+ROWS_PER_SUMMING_PROGRAM = 16
+# With many such programs it is fastest to give each one warp, which takes its rows one by one. Up to this number of
+# programs, each needs four warps to fill the GPU.
+MAX_PROGRAMS_OF_FOUR_WARPS = 1000
 MIN_WIDTH, MAX_WIDTH = 16, 2048  # of a layer
 
 
-def fits(rows: int, width: int) -> bool:
-    """Whether the kernels can do this size: whole programs, and a power of two as width, which Triton requires."""
-    return rows % SUMMED_ROWS == 0 and MIN_WIDTH <= width <= MAX_WIDTH and width & (width - 1) == 0
+def supports(rows: int, width: int) -> bool:
+    """Whether the kernels support this size: rows must fill whole programs; Triton needs a power of two as width."""
+    return rows % ROWS_PER_SUMMING_PROGRAM == 0 and MIN_WIDTH <= width <= MAX_WIDTH and width & (width - 1) == 0
 
 
-# --- the operations: z (groups, rows, width), parameters (groups, width) ---
+# --- operations: z has shape (groups, rows, width), parameters (groups, width) ---
 
 
 def activate(z: Array, bias: Array, scale: Array, shift: Array) -> Array:
+    """Layer norm of GELU(z + bias)."""
     return _call(_activate_kernel, (z,), (bias, scale, shift), [_like(z)])[0]
 
 
 def activate_gradient(z: Array, dy: Array, bias: Array, scale: Array) -> Array:
-    """The gradient at z alone."""
+    """The gradient of `activate` with respect to z alone."""
     return _call(_gradient_kernel, (z, dy), (bias, scale), [_like(z)])[0]
 
 
 def activate_gradients(z: Array, dy: Array, bias: Array, scale: Array) -> tuple[Array, Array]:
-    """The gradient at z; and those at bias, scale and shift, (groups, 3, width)."""
+    """The gradient of `activate` with respect to z; and to bias, scale and shift, (groups, 3, width)."""
     return _call_summed(_summed_gradient_kernel, (z, dy), (bias, scale), 3)
 
 
 def value(z: Array, bias: Array, scale: Array, shift: Array, weight: Array) -> Array:
+    """`activate(...)` times `weight`, summed over the width; (groups, rows)."""
     out = jax.ShapeDtypeStruct(z.shape[:2], jnp.float32)
     return _call(_value_kernel, (z,), (bias, scale, shift, weight), [out])[0]
 
 
 def value_gradient(z: Array, dvalue: Array, bias: Array, slope: Array) -> Array:
-    """The gradient at z alone; `slope` is scale times weight."""
+    """The gradient of `value` with respect to z alone; `slope` is scale times weight."""
     return _call(_value_gradient_kernel, (z, dvalue), (bias, slope), [_like(z)])[0]
 
 
 def value_gradients(z: Array, dvalue: Array, bias: Array, slope: Array) -> tuple[Array, Array]:
-    """The gradient at z; and the sums of it and of dvalue times the normalised GELU, (groups, 2, width)."""
+    """The gradient of `value` with respect to z; and two sums over rows, (groups, 2, width).
+
+    The sums are those of this gradient, and of dvalue times the normalised GELU.
+    """
     return _call_summed(_summed_value_gradient_kernel, (z, dvalue), (bias, slope), 2)
 
 
-# --- kernels: arrays of rows come first, then parameters, then what is written ---
+# --- kernels: the arguments are arrays of rows, then parameters, then outputs ---
 
 
-def _activate_kernel(how: Arithmetic, z, bias, scale, shift, y) -> None:
-    normal = normalised(z[...], bias[...], how)
+def _activate_kernel(arithmetic: Arithmetic, z, bias, scale, shift, y) -> None:
+    normal = normalised_gelu(z[...], bias[...], arithmetic)
     y[...] = (normal * scale[...].astype(jnp.float32) + shift[...].astype(jnp.float32)).astype(y.dtype)
 
 
-def _value_kernel(how: Arithmetic, z, bias, scale, shift, weight, value) -> None:
-    normal = normalised(z[...], bias[...], how)
+def _value_kernel(arithmetic: Arithmetic, z, bias, scale, shift, weight, value) -> None:
+    normal = normalised_gelu(z[...], bias[...], arithmetic)
     y = normal * scale[...].astype(jnp.float32) + shift[...].astype(jnp.float32)
     value[...] = (y * weight[...].astype(jnp.float32)).sum(-1)
 
 
-def _gradient_kernel(how: Arithmetic, z, dy, bias, scale, dz) -> None:
-    dz[...] = gradient(z[...], bias[...], scale[...], dy[...].astype(jnp.float32), how)[0].astype(dz.dtype)
+def _gradient_kernel(arithmetic: Arithmetic, z, dy, bias, scale, dz) -> None:
+    dz[...] = layer_gradient(z[...], bias[...], scale[...], dy[...].astype(jnp.float32), arithmetic)[0].astype(dz.dtype)
 
 
-def _value_gradient_kernel(how: Arithmetic, z, dvalue, bias, slope, dz) -> None:
-    dz[...] = gradient(z[...], bias[...], slope[...], dvalue[...][:, None], how)[0].astype(dz.dtype)
+def _value_gradient_kernel(arithmetic: Arithmetic, z, dvalue, bias, slope, dz) -> None:
+    dz[...] = layer_gradient(z[...], bias[...], slope[...], dvalue[...][:, None], arithmetic)[0].astype(dz.dtype)
 
 
-def _summed_gradient_kernel(at_once: int, how: Arithmetic, z, dy, bias, scale, dz, sums) -> None:
-    """`sums` are those of dz, dy normal and dy: the gradients of bias, scale and shift."""
+def _summed_gradient_kernel(chunk_rows: int, arithmetic: Arithmetic, z, dy, bias, scale, dz, sums) -> None:
+    """`sums` receives the sums of dz, dy * normal and dy: the gradients of bias, scale and shift."""
 
-    def chunk(rows: Any) -> Arrays:
-        each = dy[rows, :].astype(jnp.float32)
-        dz_, normal = gradient(z[rows, :], bias[...], scale[...], each, how)
-        return dz_, each * normal, each
+    def terms(rows: Any) -> Arrays:
+        dy_rows = dy[rows, :].astype(jnp.float32)
+        dz_rows, normal = layer_gradient(z[rows, :], bias[...], scale[...], dy_rows, arithmetic)
+        return dz_rows, dy_rows * normal, dy_rows
 
-    _sum_over_rows(at_once, z, dz, sums, chunk)
-
-
-def _summed_value_gradient_kernel(at_once: int, how: Arithmetic, z, dvalue, bias, slope, dz, sums) -> None:
-    """`sums` are those of dz and dvalue normal."""
-
-    def chunk(rows: Any) -> Arrays:
-        each = dvalue[rows][:, None]
-        dz_, normal = gradient(z[rows, :], bias[...], slope[...], each, how)
-        return dz_, each * normal
-
-    _sum_over_rows(at_once, z, dz, sums, chunk)
+    _sum_over_rows(chunk_rows, z, dz, sums, terms)
 
 
-def _sum_over_rows(at_once: int, z, dz, sums, chunk_of: Callable[..., Arrays]) -> None:
-    """Go through a program's rows, some at once; `chunk_of` gives their dz and what else is to be summed over rows."""
+def _summed_value_gradient_kernel(chunk_rows: int, arithmetic: Arithmetic, z, dvalue, bias, slope, dz, sums) -> None:
+    """`sums` receives the sums of dz and dvalue * normal."""
+
+    def terms(rows: Any) -> Arrays:
+        dvalue_rows = dvalue[rows][:, None]
+        dz_rows, normal = layer_gradient(z[rows, :], bias[...], slope[...], dvalue_rows, arithmetic)
+        return dz_rows, dvalue_rows * normal
+
+    _sum_over_rows(chunk_rows, z, dz, sums, terms)
+
+
+def _sum_over_rows(chunk_rows: int, z, dz, sums, terms_of: Callable[..., Arrays]) -> None:
+    """Processes a program's rows in chunks; `terms_of` returns dz of a chunk and the other terms to sum over rows."""
 
     def chunk(index: Array, carry: Arrays) -> Arrays:
-        rows = pl.ds(index * at_once, at_once)
-        found = chunk_of(rows)
-        dz[rows, :] = found[0].astype(dz.dtype)
-        return tuple(total + each for total, each in zip(carry, found, strict=True))
+        rows = pl.ds(index * chunk_rows, chunk_rows)
+        terms = terms_of(rows)
+        dz[rows, :] = terms[0].astype(dz.dtype)
+        return tuple(total + term for total, term in zip(carry, terms, strict=True))
 
-    zero = jnp.zeros((at_once, z.shape[-1]), jnp.float32)
-    totals = jax.lax.fori_loop(0, z.shape[0] // at_once, chunk, (zero,) * sums.shape[0])
+    zero = jnp.zeros((chunk_rows, z.shape[-1]), jnp.float32)
+    totals = jax.lax.fori_loop(0, z.shape[0] // chunk_rows, chunk, (zero,) * sums.shape[0])
     for k, total in enumerate(totals):
         sums[k, :] = total.sum(0)
 
 
 def _call(
     kernel: Any,
-    of_rows: Arrays,
+    row_arrays: Arrays,
     parameters: Arrays,
     outputs: list[jax.ShapeDtypeStruct],
-    rows: int = ROWS,
-    warps: int = WARPS,
+    rows: int = ROWS_PER_PROGRAM,
+    warps: int = WARPS_PER_PROGRAM,
 ) -> Any:
-    """Run a kernel over (groups, batch / `rows`).
+    """Runs a kernel with batch / `rows` programs per group.
 
-    Arrays of rows, (groups, batch, ...), are divided among the programs of a group; each sees parameters, (groups,
-    width), whole. Outputs are divided too, but for sums, (groups, programs, sums, width).
+    Arrays of rows, (groups, batch, ...), are divided among the programs of a group. Parameters, (groups, width), are
+    passed whole to each of them. Outputs are divided like rows; sums, (groups, programs, sums, width), have one block
+    per program.
     """
-    groups, batch, _ = of_rows[0].shape
+    groups, batch, _ = row_arrays[0].shape
 
     def divided(array: Any) -> pl.BlockSpec:
         block = (None, None, *array.shape[2:]) if array.ndim == 4 else (None, rows, *array.shape[2:])
@@ -144,27 +152,27 @@ def _call(
     def whole(array: Array) -> pl.BlockSpec:
         return pl.BlockSpec((None, array.shape[1]), lambda g, _: (g, 0))
 
-    # The hardware's tanh is good to 11 bits: more than bfloat16 holds, less than float32 does.
-    quick = of_rows[0].dtype == jnp.bfloat16 and not speed.INTERPRETED
-    how = Arithmetic(approx_tanh if quick else jnp.tanh, one_pass=True)
+    # The hardware's tanh is accurate to 11 bits: more than bfloat16 has, fewer than float32 has.
+    use_approximation = row_arrays[0].dtype == jnp.bfloat16 and not speed.INTERPRETED
+    arithmetic = Arithmetic(approx_tanh if use_approximation else jnp.tanh, one_pass=True)
     return pl.pallas_call(
-        partial(kernel, how),
+        partial(kernel, arithmetic),
         grid=(groups, batch // rows),
-        in_specs=[*map(divided, of_rows), *map(whole, parameters)],
+        in_specs=[*map(divided, row_arrays), *map(whole, parameters)],
         out_specs=[*map(divided, outputs)],
         out_shape=outputs,
         compiler_params=CompilerParams(num_warps=warps, num_stages=1),
         interpret=speed.INTERPRETED,
-    )(*of_rows, *parameters)
+    )(*row_arrays, *parameters)
 
 
-def _call_summed(kernel: Any, of_rows: Arrays, parameters: Arrays, count: int) -> tuple[Array, Array]:
-    """Run a kernel that gives dz and `count` sums over the rows of a program; dz, and the sums of these."""
-    z = of_rows[0]
-    programs = z.shape[1] // SUMMED_ROWS
+def _call_summed(kernel: Any, row_arrays: Arrays, parameters: Arrays, count: int) -> tuple[Array, Array]:
+    """Runs a kernel that writes dz and `count` sums over a program's rows; returns dz and the sums over all rows."""
+    z = row_arrays[0]
+    programs = z.shape[1] // ROWS_PER_SUMMING_PROGRAM
     warps = 4 if speed.copies() * len(z) * programs <= MAX_PROGRAMS_OF_FOUR_WARPS else 1
     sums = jax.ShapeDtypeStruct((len(z), programs, count, z.shape[2]), jnp.float32)
-    dz, sums = _call(partial(kernel, warps), of_rows, parameters, [_like(z), sums], SUMMED_ROWS, warps)
+    dz, sums = _call(partial(kernel, warps), row_arrays, parameters, [_like(z), sums], ROWS_PER_SUMMING_PROGRAM, warps)
     return dz, sums.sum(1)
 
 

@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 
 from gtrl.algorithms.base import Algorithm
 from gtrl.data.dataset import Dataset, Spec
-from gtrl.nn.speed import GRAPHS
+from gtrl.nn.speed import GRAPH_OPTIONS
 from gtrl.training.config import Update
 from gtrl.training.devices import divided, each_seed, mesh
 from gtrl.workers import default_workers
@@ -170,7 +170,7 @@ def _advance(algorithm: Algorithm, how: Update, states: State, keys: Array, data
 
 # States are not given away: what a chunk began with stays until its end was found sound, and while it is being saved.
 _jit = partial(jax.jit, static_argnames=("algorithm", "how"))
-_PROGRAMS = {False: _jit(_advance), True: _jit(_advance, compiler_options=GRAPHS)}
+_PROGRAMS = {False: _jit(_advance), True: _jit(_advance, compiler_options=GRAPH_OPTIONS)}
 
 
 def program(how: Update) -> Any:
