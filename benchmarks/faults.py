@@ -280,7 +280,7 @@ class Campaign:
         stale = path.with_name(f"{path.name}.99999.partial")
         stale.write_bytes(content[:1000])
         process = self.start(*self.command(self.run))
-        begun = lambda: self.log.exists() and ("put aside" in self.log.read_text() or not stale.exists())  # noqa: E731
+        begun = lambda: self.log.exists() and ("renamed to" in self.log.read_text() or not stale.exists())  # noqa: E731
         self.until(process, begun)
         self.wait(process, self.random.uniform(0, self.life))
         self.stop(process)

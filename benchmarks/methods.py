@@ -20,7 +20,7 @@ from pathlib import Path
 from gtrl import console
 from gtrl.algorithms import ALGORITHMS
 from gtrl.report.tables import comparison
-from gtrl.runs.run import Run, shown
+from gtrl.runs.run import Run, display_name
 
 TASK = "pointmaze-mini-navigate"
 SMALL = ["--hidden", "64", "64", "--batch-size", "128", "--learning-rate", "1e-3", "--target-rate", "0.02"]
@@ -82,7 +82,7 @@ def main() -> int:
             evaluations[str(run.path)] = run.evaluations()
             rates[method] = speed(run)
             problems += [f"{method}, {precision}: {problem}" for problem in not_finite(run)]
-        lines += [[shown(method), precision, f"{rate:,.0f}"] for method, rate in rates.items()]
+        lines += [[display_name(method), precision, f"{rate:,.0f}"] for method, rate in rates.items()]
         console.print_table(comparison(TASK, evaluations))
     console.print_table(console.table("", ["method", "precision", "steps/s"], lines, text=2))
     for problem in problems:

@@ -191,7 +191,7 @@ def test_invalid_policy_files_are_rejected(tmp_path: Path) -> None:
         load_policy(path)
     for kind in ("mixture", None):
         save_policy(path, mlp_file.MLP(random_layers(4, 2)), POINT | {"kind": kind})
-        known = "known are gaussian, flow, and more with their plugins"
+        known = "known kinds are gaussian, flow; plugins may add others"
         with pytest.raises(RunError, match=rf"policy\.npz holds a policy of kind '{kind}'; {known}\.$"):
             load_policy(path)
 
@@ -199,7 +199,7 @@ def test_invalid_policy_files_are_rejected(tmp_path: Path) -> None:
 def test_flow_without_its_number_of_steps_is_rejected(tmp_path: Path) -> None:
     network = mlp_file.MLP(flow_layers((2, 2, 2), (4,)))
     save_policy(tmp_path / "policy.npz", network, {"kind": "flow", **dict.fromkeys(SIZES, 2)})
-    with pytest.raises(RunError, match=r"does not say in how many steps to follow it \(flow_steps\)\.$"):
+    with pytest.raises(RunError, match=r"its header has no number of Euler steps \(flow_steps\)\.$"):
         load_policy(tmp_path / "policy.npz")
 
 
@@ -273,7 +273,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def test_user_defined_policy_kind(plugin: str, tmp_path: Path) -> None:
     path = tmp_path / "table.npz"
     save_policy(path, TableActor(), {**SIZES, "task": None})
-    with pytest.raises(RunError, match=r"holds a policy of kind 'table'; known are gaussian, flow, and more"):
+    with pytest.raises(RunError, match=r"holds a policy of kind 'table'; known kinds are gaussian, flow; plugins may"):
         load_policy(path)
     registry.load_plugin(plugin)
     assert list(POLICIES) == ["gaussian", "flow", "table"]
@@ -299,7 +299,7 @@ def test_user_defined_policy_kind(plugin: str, tmp_path: Path) -> None:
 
 def test_policy_file_cannot_import_a_module(plugin: str, tmp_path: Path) -> None:
     save_policy(tmp_path / "table.npz", TableActor(), {**SIZES, "kind": f"{plugin}:Table"})
-    with pytest.raises(RunError, match="holds a policy of kind 'table_plugin:Table'; known are gaussian, flow"):
+    with pytest.raises(RunError, match="holds a policy of kind 'table_plugin:Table'; known kinds are gaussian, flow"):
         load_policy(tmp_path / "table.npz")
     assert plugin not in sys.modules
 

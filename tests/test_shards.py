@@ -325,7 +325,7 @@ def test_training_uses_the_shards_in_turn(run: gtrl.Run, sharded: Path) -> None:
             assert shard.validation is not None
             held_out = monitor.validate(algorithm, update, states, keys, shard.validation)
             logged.append((float(states.sums["loss"][0] / 10), float(held_out["loss"][0])))
-            states = states.after_log()
+            states = states.reset_metrics()
     found = checkpoint.restore(run.checkpoints, 20, states)
     jax.tree.map(np.testing.assert_array_equal, found, states)
     assert [(row["loss"], row["validation/loss"]) for row in run.metrics()] == logged

@@ -271,7 +271,7 @@ def test_optimisations_of_a_run() -> None:
     with pytest.raises(ConfigError, match="devices is 99; there"):
         config.Training(devices=99)
     with pytest.raises(ConfigError, match="4 seeds and batches of 32 do not divide evenly"):
-        devices.mesh(config.Update(batch_size=32, learning_rate=1e-3, devices=3), 4)
+        devices.make_mesh(config.Update(batch_size=32, learning_rate=1e-3, devices=3), 4)
 
 
 @pytest.mark.parametrize(
@@ -374,7 +374,7 @@ for method, seeds, meshes in CASES:  # each mesh against one device
     for count, shape in meshes:
         how = update(count)
         states, keys, found = trained(algorithm, how, seeds)
-        mesh = devices.mesh(how, seeds)
+        mesh = devices.make_mesh(how, seeds)
         assert tuple(mesh.shape.values()) == shape, mesh
         used = {shard.device for shard in jax.tree.leaves(states.nets)[0].addressable_shards}
         assert len(used) == shape[0] * shape[1], used

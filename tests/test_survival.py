@@ -166,7 +166,7 @@ def test_damaged_checkpoint_is_moved_aside_for_the_previous_one(
     step, state = checkpoint.newest(tmp_path, some_state())
     assert (step, float(state["a"][0, 0])) == (1, 1.0)
     assert f"{tmp_path}/3.npz is not a readable npz file" in caplog.text
-    assert "put aside as 2.npz.damaged" in caplog.text
+    assert "renamed to 2.npz.damaged" in caplog.text
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1.npz", "2.npz.damaged", "3.npz.damaged"]
 
 
@@ -209,9 +209,9 @@ def test_signal_saves_a_checkpoint_and_the_run_resumes_bit_for_bit(
 
     with pytest.raises(Interrupted) as ended:
         train(chunk=1, callbacks=[At(step, arrive)], handle_signals=True)
-    assert f"the checkpoint of step {step} is saved; --resume goes on from there" in str(ended.value)
+    assert f"the checkpoint of step {step} is saved; --resume continues from there" in str(ended.value)
     assert ended.value.signal == signal.Signals[number]
-    assert "stopping, with a checkpoint" in caplog.text
+    assert "stopping after a checkpoint" in caplog.text
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == handlers
     run = train()
     assert checkpoint.steps(run.checkpoints) == sorted({step, 20, 40})
@@ -242,7 +242,7 @@ def test_signals_are_not_handled_outside_the_main_thread() -> None:
 
     def enter() -> None:
         with Stop() as stop:
-            seen.append((stop.asked, signal.getsignal(signal.SIGINT)))
+            seen.append((stop.received, signal.getsignal(signal.SIGINT)))
 
     thread = threading.Thread(target=enter)
     thread.start()
@@ -493,12 +493,12 @@ def test_compilation_cache_key_depends_on_the_program(uninterrupted: Run) -> Non
     config = uninterrupted.config
     kind = programs.kind_of(config)
     same = config | {"seeds": [7, 8], "training": config["training"] | {"steps": 7, "keep": 1}}
-    assert programs.kind_of(same) == kind
+    assert programs.program_key(same) == kind
     for other in (
         {"seeds": [1]}, {"device": "another"}, {"algorithm": config["algorithm"] | {"alpha": 3}},
         {"training": config["training"] | {"precision": "bfloat16"}}, {"data": config["data"] | {"rows": 9}},
     ):  # fmt: skip
-        assert programs.kind_of(config | other) != kind
+        assert programs.program_key(config | other) != kind
 
 
 # --- non-finite and implausible values ---
@@ -557,17 +557,17 @@ def test_non_finite_values_stop_training(chunk: int, train: Train, data: Data, t
 
 def test_implausible_values_are_reported() -> None:
     fine = {"value/least": 0.0, "value/greatest": 1.0, "value/spread": 0.2}
-    assert watch.doubts({}) == watch.doubts(fine) == {}
-    assert watch.doubts({**fine, "value/greatest": 1.2}) == {
+    assert watch.value_warnings({}) == watch.value_warnings(fine) == {}
+    assert watch.value_warnings({**fine, "value/greatest": 1.2}) == {
         "outside": "values leave [0, 1]: they lie between 0 and 1.2"
     }
-    assert set(watch.doubts({**fine, "value/spread": 1e-5})) == {"collapsed"}
-    assert set(watch.doubts({**fine, "value/least": float("nan")})) == {"outside"}
+    assert set(watch.value_warnings({**fine, "value/spread": 1e-5})) == {"collapsed"}
+    assert set(watch.value_warnings({**fine, "value/least": float("nan")})) == {"outside"}
 
 
 def test_warnings_are_recorded_and_shown_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def logged(start: int, *steps: int) -> None:
-        session: Any = SimpleNamespace(run=Run(tmp_path), was_logged=lambda step: step <= start)
+        session: Any = SimpleNamespace(run=Run(tmp_path), is_logged=lambda step: step <= start)
         file = MetricsFile()
         file.on_start(session)
         for step in steps:

@@ -82,7 +82,7 @@ def timed(run: Callable[[int], Any], repeats: int, seconds: float = REPEAT_SECON
     while elapsed < seconds / 4:  # find how many steps fill a repeat
         steps = max(2 * steps, min(10 * steps, int(seconds / 2 / max(elapsed / steps, 1e-9)))) if elapsed else 2
         elapsed = _elapsed(run, steps)
-    steps = max(driver.CHUNK_STEPS, round(seconds * steps / elapsed))
+    steps = max(driver.MIN_CHUNK_STEPS, round(seconds * steps / elapsed))
     return [_elapsed(run, steps) / steps for _ in range(repeats)]
 
 
@@ -236,7 +236,7 @@ def work(case: Case, data: Dataset) -> dict[str, int]:
     state = jax.eval_shape(
         lambda: jax.tree.map(lambda x: x[0], loop.init(algorithm, update, case.spec, key[None], data))
     )
-    jaxpr = jax.make_jaxpr(partial(loop.update, algorithm, update, data, key))(state)
+    jaxpr = jax.make_jaxpr(partial(loop.gradient_step, algorithm, update, data, key))(state)
     flops = moved = 0
     for equation in _equations(jaxpr.jaxpr):
         if equation.primitive.name == "dot_general":

@@ -15,7 +15,7 @@ from gtrl.evaluation.rollout import Outcome, roll_out
 from gtrl.io.npz import write_npz
 from gtrl.registry import load_plugins
 from gtrl.runs.policy import POLICIES, load_policy
-from gtrl.runs.run import Run, checkpoint_path, shown
+from gtrl.runs.run import Run, checkpoint_path, display_name
 from gtrl.tasks import EPISODES_PER_GOAL, SCORED_STEPS, Task, find_task
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,9 @@ def _evaluate(
     maze = navigation_maze(task) if run else None
     outcomes: list[list[Outcome]] = [[] for _ in headers]
     per_policy = episodes * len(task.goal_names)
-    with console.bar(f"{shown(_method(headers[0]))} evaluation", len(headers) * per_policy, "episodes", show) as bar:
+    with console.bar(
+        f"{display_name(_method(headers[0]))} evaluation", len(headers) * per_policy, "episodes", show
+    ) as bar:
         rollouts = roll_out(
             policies.paths, task, episodes, workers=workers, base_seed=base_seed,
             record=RECORDED_EPISODES if maze else 0, plugins=policies.plugins, nice=nice, cancelled=cancelled, bar=bar,

@@ -7,7 +7,7 @@ import numpy as np
 
 from gtrl import console
 from gtrl.evaluation.evaluate import Row, success_rate
-from gtrl.runs.run import shown
+from gtrl.runs.run import display_name
 
 
 def summary(rows: Sequence[Row]) -> Any:
@@ -19,7 +19,9 @@ def summary(rows: Sequence[Row]) -> Any:
         rates = [100 * by_goal[goal]["successes"] / by_goal[goal]["episodes"] for goal in goals]
         lines.append([seed, f"{step:,}", *(f"{rate:.0f}" for rate in rates), f"{np.mean(rates):.1f}"])
     first = rows[0]
-    title = f"{shown(first['algorithm'])} on {first['task']}: success in %, {first['episodes']} episodes per goal"
+    title = (
+        f"{display_name(first['algorithm'])} on {first['task']}: success in %, {first['episodes']} episodes per goal"
+    )
     return console.table(title, ["seed", "step", *goals, "overall"], lines, text=0)
 
 
@@ -39,7 +41,9 @@ def comparison(task: str, evaluations: Mapping[str, Sequence[Row]]) -> Any:
         by_goal = [success_rate([row for row in rows if row["goal"] == goal]) for goal in goals]
         steps = ", ".join(f"{step:,}" for step in sorted({row["step"] for row in rows}))
         cells = [steps, len(seeds), *(f"{rate:.0f}" for rate in by_goal)]
-        lines.append([shown(rows[0]["algorithm"]), *([name] if show_names else []), *cells, mean_and_deviation(scores)])
+        lines.append(
+            [display_name(rows[0]["algorithm"]), *([name] if show_names else []), *cells, mean_and_deviation(scores)]
+        )
     title = f"{task}: success in %, mean and standard deviation over seeds"
     columns = ["method", *(["run"] if show_names else []), "step", "seeds", *goals, "overall"]
     return console.table(title, columns, lines, text=2 if show_names else 1)

@@ -24,7 +24,7 @@ from gtrl.report.cameras import Views, find_gl, make_views, use_gl
 from gtrl.report.figures import trajectories_picture
 from gtrl.report.frames import FRAMES_PER_SECOND, Caption, Format, choose_format, compose, compress, write_video
 from gtrl.runs.policy import Policy, load_policy
-from gtrl.runs.run import Run, shown
+from gtrl.runs.run import Run, display_name
 from gtrl.tasks import Task
 from gtrl.workers import map_unordered
 
@@ -59,7 +59,7 @@ def record_episode(policy: Policy, job: Job, env: GoalPictures) -> EpisodeVideo:
     """Runs a job's one episode as evaluation does, and renders a frame every few steps and at the end."""
     (episode,) = job.episodes
     header, budget = policy.header, job.task.episode_length or DEFAULT_EPISODE_LENGTH
-    title = f"{shown(header['algorithm'])} on {job.task.name}, seed {header['seed']} at step {header['step']:,}"
+    title = f"{display_name(header['algorithm'])} on {job.task.name}, seed {header['seed']} at step {header['step']:,}"
     steps_per_frame = math.ceil(budget / MAX_FRAMES)
     outcome, frames = None, []
     slot = start_episode(GoalEpisodes(job.task, env), episode, job, policy)
@@ -161,7 +161,7 @@ class Recorder:
                 paths = _new_trajectories(policy, task, episodes, base_seed, workers)
             seeds = [str(header["seed"]) for header in headers if header["step"] == last]
             of_seeds = f"{'seeds' if len(seeds) > 1 else 'seed'} {', '.join(seeds)}"
-            title = f"{shown(headers[-1]['algorithm'])} on {task.name}, {of_seeds} at step {last:,}"
+            title = f"{display_name(headers[-1]['algorithm'])} on {task.name}, {of_seeds} at step {last:,}"
             trajectories_picture(written[0], maze, paths, title)
         how: dict[str, Any] = {"base_seed": base_seed, "workers": workers, "show": show}
         frames = concatenate(record_policy(policy, task, self.gl, plugins=plugins, **how))

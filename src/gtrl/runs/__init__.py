@@ -1,1 +1,1 @@
-"""The run directory."""
+"""The run directory: its files, checkpoints and policies."""

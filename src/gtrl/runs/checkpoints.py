@@ -1,7 +1,7 @@
-"""Checkpoints: the whole training state of all seeds, an npz file each.
+"""Checkpoints: one npz file per checkpoint, with the complete training state of all seeds.
 
-A file is written atomically and has a checksum of every array: a flipped bit is noticed, not trained on. (Orbax
-restores such numbers without a warning: docs/appendix/robustness-log.md.)
+A file is written atomically and has a checksum of every array, so that damage is detected. (Orbax restores damaged
+arrays without a warning: docs/appendix/robustness-log.md.)
 """
 
 import logging
@@ -22,51 +22,56 @@ log = logging.getLogger(__name__)
 
 
 class DamagedError(RunError):
-    """A checkpoint that cannot be read."""
+    """A checkpoint that cannot be read because its file is damaged."""
 
 
 def steps(folder: Path) -> list[int]:
-    """The steps that have a checkpoint, in order."""
+    """Returns the steps that have a checkpoint, in order."""
     return sorted(int(path.stem) for path in folder.glob("*.npz") if path.stem.isdigit())
 
 
-def _named(tree: Any) -> dict[str, Any]:
-    """Leaves by their path: a file format that does not depend on the classes around the arrays."""
+def _leaves_by_path(tree: Any) -> dict[str, Any]:
+    """The leaves by their path in the tree: the file format does not depend on the classes of the tree."""
     return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 
 def save(folder: Path, step: int, state: Any) -> None:
-    """Write a checkpoint atomically."""
-    write_npz(checkpoint_path(folder, step), {name: _stored(leaf) for name, leaf in _named(state).items()}, False)
+    """Writes a checkpoint atomically."""
+    arrays = {name: _as_stored(leaf) for name, leaf in _leaves_by_path(state).items()}
+    write_npz(checkpoint_path(folder, step), arrays, False)
 
 
 def _is_key(leaf: Any) -> bool:
     return jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def _stored(leaf: Any) -> np.ndarray:
-    """An array as npz files can hold it: random keys and types that NumPy does not know (bfloat16) as unsigned bits."""
+def _as_stored(leaf: Any) -> np.ndarray:
+    """The leaf as npz files can store it: random keys, and types that NumPy lacks (bfloat16), as unsigned integers."""
     array = np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
     return array if array.dtype.kind in "biufc" else array.view(f"u{array.dtype.itemsize}")
 
 
 def restore(folder: Path, step: int, like: Any, part: str = "") -> Any:
-    """The state at a step, in the shape of `like`; or only its field `part`, such as its networks."""
-    names = {f".{part}{name}" if part else name: leaf for name, leaf in _named(like).items()}
+    """Returns the state at a step, with the structure and shapes of `like`.
+
+    With `part`, returns only that field of the state, such as "nets". Raises `DamagedError` if the file is damaged.
+    """
+    names = {f".{part}{name}" if part else name: leaf for name, leaf in _leaves_by_path(like).items()}
     path = checkpoint_path(folder, step)
     if not path.exists():
         raise RunError(f"there is no checkpoint of step {step} in {folder}.")
     try:
         saved = read_npz(path, DamagedError)
     except DamagedError as error:
-        if isinstance(error.__cause__, (OSError, MemoryError)):  # the machine's fault, not the file's
+        if isinstance(error.__cause__, (OSError, MemoryError)):  # a failure of the machine: the file may be intact
             raise RunError(str(error)) from error
         raise
-    leaves = [_fitting(path, name, saved.get(name), leaf) for name, leaf in names.items()]
+    leaves = [_restored(path, name, saved.get(name), leaf) for name, leaf in names.items()]
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
-def _fitting(path: Path, name: str, saved: Any, like: Any) -> jax.Array:
+def _restored(path: Path, name: str, saved: Any, like: Any) -> jax.Array:
+    """The inverse of `_as_stored`; checks shape and type against `like`."""
     expected = jax.eval_shape(jax.random.key_data, like) if _is_key(like) else like
     native = np.dtype(expected.dtype).kind in "biufc"
     dtype = expected.dtype if native else np.dtype(f"u{expected.dtype.itemsize}")
@@ -78,9 +83,9 @@ def _fitting(path: Path, name: str, saved: Any, like: Any) -> jax.Array:
 
 
 def newest(folder: Path, like: Any) -> tuple[int, Any]:
-    """The step of the newest checkpoint that can be read, and its state; 0 and None where there is none.
+    """Returns the step and the state of the newest checkpoint that can be read; 0 and None if there is none.
 
-    A damaged one is renamed, with a warning: training will come to its step again.
+    Damaged checkpoints are renamed, with a warning: training will write them again.
     """
     for step in reversed(steps(folder)):
         try:
@@ -88,33 +93,37 @@ def newest(folder: Path, like: Any) -> tuple[int, Any]:
         except DamagedError as error:
             path = checkpoint_path(folder, step)
             os.replace(path, path.with_name(f"{path.name}.damaged"))
-            log.warning("%s It is put aside as %s.damaged.", error, path.name)
+            log.warning("%s It has been renamed to %s.damaged.", error, path.name)
     return 0, None
 
 
 class Writer:
-    """Writes checkpoints in the background, one at a time; keeps the newest few and those that are always kept."""
+    """Writes checkpoints in a background thread, one at a time, and removes old ones."""
 
     def __init__(self, folder: Path, always_kept: Collection[int], newest: int) -> None:
+        """Checkpoints at the steps `always_kept` are never removed; of the others the `newest` ones are kept."""
         self.folder, self.always_kept, self.newest = folder, always_kept, newest
         self.thread = ThreadPoolExecutor(1)
         self.writing: Future[None] | None = None
 
     def save(self, step: int, state: Any, then: Callable[[], None] | None = None) -> None:
-        """Begin to write; `then` is called when it is on the disk. What went wrong with the one before is raised."""
+        """Starts to write a checkpoint; calls `then` in the thread once it is on the disk.
+
+        Waits for the previous checkpoint first, and raises its error if it failed.
+        """
         self.wait()
         self.writing = self.thread.submit(self._save, step, state, then)
 
     def _save(self, step: int, state: Any, then: Callable[[], None] | None) -> None:
         save(self.folder, step, state)
-        passing = [step for step in steps(self.folder) if step not in self.always_kept]
-        for old in passing[: -self.newest]:
+        removable = [step for step in steps(self.folder) if step not in self.always_kept]
+        for old in removable[: -self.newest]:
             checkpoint_path(self.folder, old).unlink(missing_ok=True)
         if then:
             then()
 
     def wait(self) -> None:
-        """Until it is on the disk; or why it is not."""
+        """Waits until the checkpoint is on the disk; raises its error if it failed."""
         if self.writing:
             writing, self.writing = self.writing, None
             writing.result()

@@ -1,8 +1,8 @@
-"""`policy.npz`: a trained policy as plain arrays, and the callable it becomes. NumPy only.
+"""Policy files: a trained policy as plain arrays, evaluated with NumPy alone.
 
-The file is that of `gtrl.io.mlp_file`; its header also names the policy's kind, its dimensions and what trained it. A
-kind of your own is a subclass of `Policy` with a `name`, found through the registry POLICIES: its module is loaded as a
-plugin, or an installed package names it as an entry point of the group `gtrl.policies`.
+The file format is that of `gtrl.io.mlp_file`. The header also has the policy's kind, its dimensions, and the method,
+task and seed it was trained with. A custom kind is a subclass of `Policy` with a `name`. It is found through the
+registry `POLICIES`, if its module is loaded as a plugin or is an entry point of the group `gtrl.policies`.
 """
 
 import contextlib
@@ -20,30 +20,33 @@ from gtrl.io.mlp_file import Exportable, FormatError, Header, positive_integer, 
 from gtrl.registry import Registry
 
 DIMENSIONS = ("observation_dim", "goal_dim", "action_dim")
-EVALUATED_AS = {"task": str, "algorithm": str, "seed": int, "step": int}  # what eval.csv says of a policy
-MAX_FLOW_STEPS = 10_000  # of a flow that is read from a file: bounds the time of an action
-# Policies are always evaluated in blocks of so many rows: linear algebra libraries choose their kernels by
-# shape, so only a fixed shape makes a row's bits independent of how many others stand beside it.
+EVALUATION_FIELDS = {"task": str, "algorithm": str, "seed": int, "step": int}  # of the header, for `eval.csv`
+MAX_FLOW_STEPS = 10_000  # Euler steps of a flow in a file; limits the time that an action can take
+# Rows per call of `Policy.act`. Linear algebra libraries choose their kernels by shape, so only a fixed shape makes the
+# bits of a row independent of the number of other rows.
 ROWS = 16
 
 
 class Policy(ABC):
-    """(observation, goal) to action, for one state or for a batch of them.
+    """A policy: a callable that returns the action for an observation and a goal, or the actions for a batch of them.
 
-    A policy with `noise_dim` acts at random: give the noise to decide the action, else it is drawn from the policy's
-    own generator, which `seed` starts.
+    A policy with `noise_dim` > 0 is stochastic. A call with `noise` determines the action; otherwise the noise is drawn
+    from the policy's own generator, which is seeded with `seed`.
     """
 
-    name: ClassVar[str]  # its kind, in the header of a file
-    noise_dim: int = 0  # how many numbers of standard normal noise an action takes
+    name: ClassVar[str]  # the kind of policy, in the header of a file
+    noise_dim: int = 0  # elements of standard normal noise that an action takes
 
     def __init__(self, arrays: Mapping[str, np.ndarray], header: Header, seed: int = 0) -> None:
-        """Raises `FormatError` where arrays and header are not those of such a policy. Reads no arrays here."""
+        """Subclasses read their arrays; this class only checks the header.
+
+        Raises `FormatError` if arrays and header are not those of such a policy.
+        """
         del arrays
         for name in DIMENSIONS:
             positive_integer(header, name, math.inf)
-        if header.get("task") is not None:  # it can be evaluated, under its name
-            for name, kind in EVALUATED_AS.items():
+        if header.get("task") is not None:  # it can be evaluated on that task
+            for name, kind in EVALUATION_FIELDS.items():
                 if not isinstance(header.get(name), kind):
                     reject_field(header, name)
         self.header = header
@@ -51,34 +54,35 @@ class Policy(ABC):
 
     @abstractmethod
     def act(self, observation: np.ndarray, goal: np.ndarray, noise: np.ndarray) -> np.ndarray:
-        """The actions, which are clipped to [-1, 1], of ROWS rows: each argument is a float32 array (ROWS, numbers)."""
+        """Returns the actions, (ROWS, action_dim), for float32 arrays with ROWS rows each. The caller clips them."""
 
     def __call__(self, observation: Any, goal: Any, noise: Any = None) -> np.ndarray:
-        given = [self._checked("observation", observation), self._checked("goal", goal)]
+        """Returns the actions, clipped to [-1, 1]; leading axes of the arguments are broadcast."""
+        inputs = [self._checked("observation", observation), self._checked("goal", goal)]
         if self.noise_dim:
-            shape = np.broadcast_shapes(*(array.shape[:-1] for array in given))
+            shape = np.broadcast_shapes(*(array.shape[:-1] for array in inputs))
             drawn = self.random.standard_normal((*shape, self.noise_dim)) if noise is None else noise
-            given.append(self._checked("noise", drawn))
+            inputs.append(self._checked("noise", drawn))
         else:
-            given.append(np.zeros(0, np.float32))
-        shape = np.broadcast_shapes(*(array.shape[:-1] for array in given))
+            inputs.append(np.zeros(0, np.float32))
+        shape = np.broadcast_shapes(*(array.shape[:-1] for array in inputs))
         count = math.prod(shape)
-        columns = [np.zeros((-(-count // ROWS) * ROWS, array.shape[-1]), np.float32) for array in given]
-        for column, array in zip(columns, given, strict=True):
-            column[:count] = np.broadcast_to(array, (*shape, array.shape[-1])).reshape(column[:count].shape)
-        action = np.zeros((len(columns[0]), self.header["action_dim"]), np.float32)
+        padded = [np.zeros((-(-count // ROWS) * ROWS, array.shape[-1]), np.float32) for array in inputs]
+        for rows, array in zip(padded, inputs, strict=True):
+            rows[:count] = np.broadcast_to(array, (*shape, array.shape[-1])).reshape(rows[:count].shape)
+        action = np.zeros((len(padded[0]), self.header["action_dim"]), np.float32)
         for start in range(0, count, ROWS):
-            action[start : start + ROWS] = self._block(*(column[start : start + ROWS] for column in columns))
+            action[start : start + ROWS] = self._act_on_block(*(rows[start : start + ROWS] for rows in padded))
         return np.clip(action[:count], -1, 1).reshape(*shape, self.header["action_dim"])
 
-    def _block(self, *columns: np.ndarray) -> np.ndarray:
-        action, expected = self.act(*columns), (ROWS, self.header["action_dim"])
+    def _act_on_block(self, *inputs: np.ndarray) -> np.ndarray:
+        action, expected = self.act(*inputs), (ROWS, self.header["action_dim"])
         if action.shape != expected:  # NumPy would broadcast it silently
             raise RunError(f"the policy '{self.name}' returned actions of shape {action.shape}, not {expected}.")
         return action
 
-    def _checked(self, name: str, given: Any) -> np.ndarray:
-        array = np.asarray(given, np.float32)
+    def _checked(self, name: str, value: Any) -> np.ndarray:
+        array = np.asarray(value, np.float32)
         expected = self.noise_dim if name == "noise" else self.header[f"{name}_dim"]
         if array.shape[-1:] != (expected,):
             raise RunError(f"this policy takes a {name} of {expected} numbers, not of shape {array.shape}.")
@@ -86,7 +90,7 @@ class Policy(ABC):
 
 
 class GaussianPolicy(Policy):
-    """The mean of a Gaussian: a network of (observation, goal)."""
+    """Acts with the mean of a Gaussian policy: a network of (observation, goal)."""
 
     name = "gaussian"
 
@@ -101,20 +105,20 @@ class GaussianPolicy(Policy):
 
 
 class FlowPolicy(Policy):
-    """A velocity field that carries noise to an action: a network of (observation, goal, x, t)."""
+    """Integrates a velocity field from noise to an action: a network of (observation, goal, x, t)."""
 
     name = "flow"
 
     def __init__(self, arrays: Mapping[str, np.ndarray], header: Header, seed: int = 0) -> None:
         super().__init__(arrays, header, seed)
         if "flow_steps" not in header:
-            raise FormatError("it is a flow, but does not say in how many steps to follow it (flow_steps)")
+            raise FormatError("it is a flow, but its header has no number of Euler steps (flow_steps)")
         self.steps = positive_integer(header, "flow_steps", MAX_FLOW_STEPS)
         self.noise_dim = header["action_dim"]
         inputs = sum(header[name] for name in DIMENSIONS) + 1
         self.network = mlp_file.build(arrays, header, (inputs, self.noise_dim))
         if self.network.output != "clip":
-            raise FormatError("it is a flow, whose action is clipped, but its header says otherwise (output)")
+            raise FormatError("it is a flow, whose actions are clipped, but its header has another output (output)")
 
     def act(self, observation: np.ndarray, goal: np.ndarray, noise: np.ndarray) -> np.ndarray:
         return mlp.integrate_flow(
@@ -123,7 +127,7 @@ class FlowPolicy(Policy):
 
 
 def _is_kind(thing: Any) -> bool:
-    """Whether it is a subclass of `Policy` with a name of its own: one without may be a base of others."""
+    """Whether it is a subclass of `Policy` with its own `name`; one without may be a base class of others."""
     return isinstance(thing, type) and issubclass(thing, Policy) and "name" in vars(thing)
 
 
@@ -133,15 +137,15 @@ POLICIES: Registry[type[Policy]] = Registry(
 
 
 def save_policy(path: Path, actor: Exportable, header: Mapping[str, Any]) -> None:
-    """Write a policy atomically; `header` has its dimensions and what trained it."""
-    arrays, exported = actor.export()
-    mlp_file.write(path, arrays, {**exported, **header})
+    """Writes a policy file atomically; `header` has the dimensions, and the method, task and seed of the training."""
+    arrays, network_header = actor.export()
+    mlp_file.write(path, arrays, {**network_header, **header})
 
 
 def load_policy(path: str | Path, seed: int = 0) -> Policy:
-    """The policy in a file, as a callable (observation, goal) to action. Needs NumPy alone.
+    """Returns the policy in a file: a callable from observation and goal to action. Needs NumPy only.
 
-    `seed` starts the noise of a policy that acts at random (a flow).
+    `seed` is that of the noise of a stochastic policy (a flow).
     """
     path = Path(path).expanduser()
     arrays, header = mlp_file.read(path, "a policy file", RunError)
@@ -150,14 +154,14 @@ def load_policy(path: str | Path, seed: int = 0) -> Policy:
         return kind(arrays, header, seed)
     except FormatError as error:
         raise RunError(f"{path} is not a policy file: {error}.") from error
-    except (LookupError, TypeError, ValueError) as error:  # a user's own kind may not check what it reads
+    except (LookupError, TypeError, ValueError) as error:  # a custom kind may not check its arrays
         raise RunError(f"{path} is not a policy file of kind '{kind.name}': {error!r:.100}.") from error
 
 
 def _kind_of(path: Path, name: Any) -> type[Policy]:
-    # A reference such as module:Name would be imported, and a file must not decide what is imported.
+    # A reference such as module:Name is not accepted: a file must not decide which modules are imported.
     if isinstance(name, str) and ":" not in name:
         with contextlib.suppress(UnknownNameError):
             return POLICIES.find(name)
-    known = f"known are {', '.join(POLICIES)}, and more with their plugins"
+    known = f"known kinds are {', '.join(POLICIES)}; plugins may add others"
     raise RunError(f"{path} holds a policy of kind {f'{name!s:.60}'!r}; {known}.")

@@ -1,4 +1,4 @@
-"""The method and the networks of a run, as its config and its checkpoints have them."""
+"""Restores the method and the networks of a run from its config and its checkpoints."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from gtrl.runs.run import Run
 
 
 def algorithm_of(run: Run) -> Algorithm:
-    """The method of a run, as `config.json` has it."""
+    """Returns the method of a run, with the fields recorded in `config.json`."""
     load_plugins(run.plugins)
     fields: dict[str, Any] = dict(run.config["algorithm"])
     kind = find_algorithm(fields.pop("name"))
@@ -20,7 +20,7 @@ def algorithm_of(run: Run) -> Algorithm:
 
 
 def load_state(run: Run, step: int) -> tuple[Algorithm, Any]:
-    """The method and its networks (a leading axis for the seeds) at a checkpoint."""
+    """Returns the method and its networks at a checkpoint; the networks have a leading axis of seeds."""
     algorithm = algorithm_of(run)
     data = run.config["data"]
     spec = Spec(*(data[name] for name in Spec._fields))

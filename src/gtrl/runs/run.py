@@ -1,4 +1,4 @@
-"""A run directory: what is in it and how it is read and written. Free of JAX."""
+"""A run directory: its files, and functions to read and write them. Does not import JAX."""
 
 import csv
 import io
@@ -17,23 +17,25 @@ from gtrl.io.atomic import write_text
 from gtrl.io.jsonl import read_rows
 from gtrl.io.locks import wait_for_lock
 
-SHOWS_LAST_STEP = ("rollouts.npz", "values.npz", "trajectories.png", "rollouts.mp4", "rollouts.gif")
+# Files that evaluation writes for the last evaluated step only.
+LAST_STEP_FILES = ("rollouts.npz", "values.npz", "trajectories.png", "rollouts.mp4", "rollouts.gif")
 EVAL_COLUMNS: tuple[str, ...] = ("algorithm", "task", "seed", "step", "goal", "episodes", "successes", "base_seed")
-LOCK = "lock"  # while a process trains in the directory
-TEXT_COLUMNS = ("algorithm", "task", "goal")
+TEXT_COLUMNS = ("algorithm", "task", "goal")  # columns of `eval.csv` that are not integers
+LOCK = "lock"  # the file that is locked while a process trains in the directory
 
 
 def checkpoint_path(folder: Path, step: int) -> Path:
+    """Returns the file of a checkpoint in the folder `checkpoints/` of a run."""
     return folder / f"{step}.npz"
 
 
-def shown(method: str) -> str:
-    """A method's name as people write it: GTRL, TD-n."""
+def display_name(method: str) -> str:
+    """Returns a method's name as it is written in text: GTRL, TD-n."""
     return method.upper().replace("-N", "-n")
 
 
 def new_directory(parent: Path) -> Path:
-    """`parent/<time>`, with a number behind it where another process took that name in the same second."""
+    """Creates and returns `parent/<time>`; adds a number if another process took that name in the same second."""
     now = datetime.now().strftime("%Y%m%d-%H%M%S")
     parent.mkdir(parents=True, exist_ok=True)
     for number in count(1):
@@ -45,39 +47,40 @@ def new_directory(parent: Path) -> Path:
 
 
 class Config(dict[str, Any]):
-    """An object of a `config.json`. A key that is missing is a RunError: the file is damaged, or no run's."""
+    """A JSON object of `config.json`, which may be nested. A missing key raises a `RunError` that names the file."""
 
     path: Path
 
     def __missing__(self, key: str) -> Any:
-        raise RunError(f"{self.path} has no '{key}'; it is damaged, or another program's.")
+        raise RunError(f"{self.path} has no '{key}'; it is damaged, or not the config of a run.")
 
 
 def read_config(path: Path) -> Config:
-    """A `config.json`, its objects within too."""
+    """Reads a `config.json`; all objects in it are `Config`s."""
 
-    def config(values: dict[str, Any]) -> Config:
-        found = Config(values)
-        found.path = path
-        return found
+    def as_config(values: dict[str, Any]) -> Config:
+        config = Config(values)
+        config.path = path
+        return config
 
     try:
-        found = json.loads(path.read_text(), object_hook=config)
+        content = json.loads(path.read_text(), object_hook=as_config)
     except (OSError, ValueError, RecursionError) as error:
         raise RunError(f"{path} cannot be read ({error}).") from error
-    if not isinstance(found, Config):
+    if not isinstance(content, Config):
         raise RunError(f"{path} is not a JSON object.")
-    return found
+    return content
 
 
 @dataclass(frozen=True)
 class Run:
-    """A directory with `config.json`, `metrics.jsonl`, `eval.csv`, `policies/`, `checkpoints/`."""
+    """A run: a directory with `config.json`, `metrics.jsonl`, `eval.csv`, `policies/` and `checkpoints/`."""
 
     path: Path
 
     @classmethod
     def open(cls, path: "str | Path | Run") -> "Run":
+        """Returns the run in a directory; raises `RunError` if there is none."""
         if isinstance(path, Run):
             return path
         run = cls(Path(path).expanduser())
@@ -87,23 +90,27 @@ class Run:
 
     @property
     def exists(self) -> bool:
+        """Whether the directory has a `config.json`."""
         return (self.path / "config.json").exists()
 
     @property
     def config(self) -> dict[str, Any]:
+        """The content of `config.json`, read at each access. A missing key raises `RunError`."""
         return read_config(self.path / "config.json")
 
     def save_config(self, config: dict[str, Any]) -> None:
+        """Writes `config.json` atomically, and creates the directory if necessary."""
         self.path.mkdir(parents=True, exist_ok=True)
         write_text(self.path / "config.json", json.dumps(config, indent=2) + "\n")
 
     @property
     def plugins(self) -> list[str]:
-        """The modules that define its method and its task, where the package does not."""
+        """The modules that define the run's method and task, where they are not built in."""
         return list(self.config.get("plugins", ()))
 
     @property
     def seeds(self) -> list[int]:
+        """The seeds that are trained, from `config.json`."""
         seeds = self.config["seeds"]
         if not isinstance(seeds, list) or not seeds or any(type(seed) is not int for seed in seeds):
             raise RunError(f"{self.path}/config.json has no list of seeds.")
@@ -111,10 +118,11 @@ class Run:
 
     @property
     def checkpoints(self) -> Path:
+        """The folder of the checkpoints."""
         return self.path / "checkpoints"
 
     def policy_path(self, seed: int, step: int | None = None) -> Path:
-        """The policy of one seed, at the last step unless another is named."""
+        """Returns the policy file of a seed at a step, by default the last one with policies."""
         step = self.policy_steps[-1] if step is None else step
         path = self.path / "policies" / f"step-{step}" / f"seed-{seed}.npz"
         if not path.exists():
@@ -123,14 +131,14 @@ class Run:
 
     @property
     def policy_steps(self) -> list[int]:
-        """The steps at which policies were written, in order; all seeds are there."""
+        """The steps with policies of all seeds, in order. Raises `RunError` if there are none."""
         steps = self.written_steps()
         if not steps:
             raise RunError(f"{self.path} holds no policy yet: train to a checkpoint first.")
         return steps
 
     def written_steps(self) -> list[int]:
-        """The same, and no complaint where there are none."""
+        """Returns the steps with policies of all seeds, in order, as `policy_steps`; the list may be empty."""
         files = [f"seed-{seed}.npz" for seed in self.seeds]
         folders = [folder for folder in self._policy_folders() if all((folder / file).exists() for file in files)]
         return sorted(map(_step_of, folders))
@@ -140,7 +148,7 @@ class Run:
         return [folder for folder in folders if folder.name.removeprefix("step-").isdecimal()]
 
     def forget_after(self, step: int) -> None:
-        """Policies of later steps, their evaluations and what evaluation made of them."""
+        """Removes policies of later steps, their evaluations, and the files that evaluation made of them."""
         for folder in self._policy_folders():
             if _step_of(folder) > step:
                 shutil.rmtree(folder)
@@ -148,34 +156,35 @@ class Run:
             rows = self.evaluations()
             if any(row["step"] > step for row in rows):
                 self._save_evaluations(row for row in rows if row["step"] <= step)
-                for name in SHOWS_LAST_STEP:
+                for name in LAST_STEP_FILES:
                     (self.path / name).unlink(missing_ok=True)
 
     def metrics(self) -> Iterator[dict[str, Any]]:
-        """The rows of `metrics.jsonl`: one for each seed at each logged step."""
+        """Yields the rows of `metrics.jsonl`: one per seed and logged step."""
         return read_rows(self.path / "metrics.jsonl")
 
     def evaluations(self) -> list[dict[str, Any]]:
-        """The rows of `eval.csv`, numbers as numbers."""
+        """Returns the rows of `eval.csv`, with numbers as integers."""
         path = self.path / "eval.csv"
         if not path.exists():
             return []
         with path.open(newline="") as file:
             try:
-                return [_evaluation(row) for row in csv.DictReader(file)]
+                return [_parse_evaluation(row) for row in csv.DictReader(file)]
             except (KeyError, TypeError, ValueError, csv.Error) as error:
                 raise RunError(f"{path} is damaged ({error!r}); repair or remove it.") from error
 
     def add_evaluations(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Add rows to `eval.csv`; rows without a `base_seed` have 0.
+        """Adds rows to `eval.csv`; a missing `base_seed` is 0.
 
-        Of several rows of one (seed, step, goal, base_seed), the one with most episodes stays, the newest among equals.
+        Of several rows with the same (seed, step, task, goal, base_seed), the one with the most episodes is kept, and
+        the newest of those.
         """
         with self._evaluations_locked():
             self._save_evaluations([*self.evaluations(), *({"base_seed": 0, **row} for row in rows)])
 
     def _evaluations_locked(self) -> AbstractContextManager[None]:
-        """Several processes may evaluate a run; none must lose what another added."""
+        """Several processes may evaluate a run at the same time; no row may be lost."""
         return wait_for_lock(self.path / "eval.lock")
 
     def _save_evaluations(self, rows: Iterable[dict[str, Any]]) -> None:
@@ -191,8 +200,8 @@ class Run:
         write_text(self.path / "eval.csv", text.getvalue())
 
 
-def _evaluation(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of `eval.csv`; a file without the column `base_seed` was evaluated with 0."""
+def _parse_evaluation(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of `eval.csv` with integers; in files without the column `base_seed` it is 0."""
     row = {"base_seed": 0, **row}
     return {name: row[name] if name in TEXT_COLUMNS else int(row[name]) for name in EVAL_COLUMNS}
 

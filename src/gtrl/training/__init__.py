@@ -1,1 +1,1 @@
-"""Training: the loop, what it keeps, what it says."""
+"""Training: the compiled loop, checkpoints and resuming, callbacks, and checks of the trained values."""

@@ -1,4 +1,4 @@
-"""Our own callbacks: metrics, timing, TensorBoard, the progress bar, Weights & Biases."""
+"""The built-in callbacks: metrics, timing, TensorBoard, the progress bar, Weights & Biases."""
 
 import hashlib
 import logging
@@ -13,39 +13,40 @@ from gtrl import console
 from gtrl.errors import ConfigError
 from gtrl.io.jsonl import JsonLines, read_rows
 from gtrl.training.session import Callback, Row, Session
-from gtrl.training.watch import doubts
+from gtrl.training.watch import value_warnings
 
 log = logging.getLogger(__name__)
-SHOWN_LOSSES = ("critic", "actor")  # beside the progress bar, where a method has them
+SHOWN_LOSSES = ("critic", "actor")  # shown next to the progress bar, if the method has them
 
 
 class MetricsFile(Callback):
-    """`metrics.jsonl`, and in `warnings.jsonl` what looks wrong about values. No wall-clock time goes in there.
+    """Writes `metrics.jsonl`, and warnings about implausible values to `warnings.jsonl`.
 
-    On resume, rows after the checkpoint are dropped: they will be written again.
+    The files contain no wall-clock times, so that equal runs have equal files. On resume, rows after the checkpoint are
+    dropped; they will be written again.
     """
 
     def on_start(self, session: Session) -> None:
         self.session = session
         folder = session.run.path
-        self.metrics = JsonLines(folder / "metrics.jsonl", keep=session.was_logged)
-        self.warnings = JsonLines(folder / "warnings.jsonl", keep=session.was_logged)
+        self.metrics = JsonLines(folder / "metrics.jsonl", keep=session.is_logged)
+        self.warnings = JsonLines(folder / "warnings.jsonl", keep=session.is_logged)
         self.warned = {(row["seed"], row["kind"]) for row in read_rows(folder / "warnings.jsonl")}
 
     def on_log(self, step: int, rows: list[Row]) -> None:
         for row in rows:
             self.metrics.write(row)
-            for kind, doubt in doubts(row).items():
-                self._warn(step, row["seed"], kind, doubt)
+            for kind, message in value_warnings(row).items():
+                self._warn(step, row["seed"], kind, message)
         for file in (self.metrics, self.warnings):
-            file.sync()  # a checkpoint relies on it when it is resumed from
+            file.sync()  # on resume, the rows up to the checkpoint must be on the disk
 
-    def _warn(self, step: int, seed: int, kind: str, doubt: str) -> None:
-        """Every time in the file, the first time in the log."""
-        self.warnings.write({"step": step, "seed": seed, "kind": kind, "warning": doubt})
+    def _warn(self, step: int, seed: int, kind: str, message: str) -> None:
+        """Writes every warning to the file, and the first of each kind and seed to the log."""
+        self.warnings.write({"step": step, "seed": seed, "kind": kind, "warning": message})
         if (seed, kind) not in self.warned:
             self.warned.add((seed, kind))
-            log.warning("step %s, seed %s: %s.", f"{step:,}", seed, doubt)
+            log.warning("step %s, seed %s: %s.", f"{step:,}", seed, message)
 
     def on_end(self, error: BaseException | None) -> None:
         for file in (self.metrics, self.warnings):
@@ -53,24 +54,24 @@ class MetricsFile(Callback):
 
 
 class Timing(Callback):
-    """`timing.jsonl`: when each step was logged, how fast training is, and how long the first step took to come.
+    """Writes `timing.jsonl`: the time of each log, the speed, and the time until the end of the first chunk of steps.
 
-    `began` is when the work began (`time.perf_counter()`); by default when training did.
+    `start_time` (of `time.perf_counter()`) is when the command started; by default when `gtrl.train` was called.
     """
 
-    def __init__(self, began: float | None = None) -> None:
-        self.given = began
+    def __init__(self, start_time: float | None = None) -> None:
+        self.start_time = start_time
 
     def on_start(self, session: Session) -> None:
         self.session = session
-        self.began = session.began if self.given is None else self.given
         self.file = JsonLines(session.run.path / "timing.jsonl", keep=lambda step: step <= session.start)
-        self.first = True
+        self.is_first_step = True
 
     def on_step(self, step: int) -> None:
-        if self.first:
-            self.file.write({"step": step, "time": time.time(), "start_up_seconds": time.perf_counter() - self.began})
-        self.first = False
+        if self.is_first_step:
+            start_time = self.session.start_time if self.start_time is None else self.start_time
+            self.file.write({"step": step, "time": time.time(), "start_up_seconds": time.perf_counter() - start_time})
+        self.is_first_step = False
 
     def on_log(self, step: int, rows: list[Row]) -> None:
         self.file.write({"step": step, "time": time.time(), "steps_per_second": self.session.steps_per_second(step)})
@@ -80,7 +81,10 @@ class Timing(Callback):
 
 
 class TensorBoard(Callback):
-    """An event file in the run directory. TensorBoard's own writer meets a full disk in a thread; this one raises."""
+    """Writes a TensorBoard event file to the run directory.
+
+    TensorBoard's own writer writes in a thread, where an error such as a full disk is lost; this one raises it.
+    """
 
     def on_start(self, session: Session) -> None:
         from tensorboard.compat.proto import event_pb2, summary_pb2
@@ -93,7 +97,7 @@ class TensorBoard(Callback):
         self.file = (session.run.path / name).open("wb")
         self.records = RecordWriter(self.file)
         self._add(wall_time=time.time(), file_version="brain.Event:2")
-        if session.start:  # TensorBoard forgets what it read of later steps
+        if session.start:  # makes TensorBoard discard what earlier event files have of later steps
             restart = event_pb2.SessionLog(status=event_pb2.SessionLog.START)  # pyright: ignore[reportAttributeAccessIssue]
             self._add(step=session.start + 1, session_log=restart)
 
@@ -119,7 +123,7 @@ class TensorBoard(Callback):
 
 
 class ProgressBar(Callback):
-    """Steps, rate, losses and the time that is left."""
+    """Shows a progress bar with steps, speed, losses and the remaining time."""
 
     def on_start(self, session: Session) -> None:
         self.session = session
@@ -143,9 +147,9 @@ class ProgressBar(Callback):
 
 
 class WandB(Callback):
-    """Weights & Biases: metrics of every seed, evaluations, and the config. Needs the extra `wandb`.
+    """Logs metrics of every seed, evaluations and the config to Weights & Biases. Needs the extra `wandb`.
 
-    A resumed run goes on in the same W&B run. `options` go to `wandb.init`.
+    A resumed run continues the same W&B run. `options` are passed to `wandb.init`.
     """
 
     def __init__(self, project: str, mode: Literal["online", "offline", "disabled"] = "online", **options: Any) -> None:
@@ -173,7 +177,7 @@ class WandB(Callback):
         self.run.log(metrics | {"steps_per_second": self.session.steps_per_second(step)}, step=step)
 
     def on_evaluation(self, step: int, rows: list[Row]) -> None:
-        # Evaluations come later than the step they are of, and W&B's own step only ever grows.
+        # Without W&B's own step, which may not decrease: an evaluation ends after later steps have been logged.
         rates = {f"evaluation/seed-{seed}": rate for seed, rate in success_by_seed(rows).items()}
         self.run.log(rates | {"evaluation/step": step})
 
@@ -182,15 +186,15 @@ class WandB(Callback):
 
 
 def _metrics(row: Row) -> dict[str, float]:
-    """A seed's metrics, by names that tell the seeds apart."""
+    """The metrics of a seed, with the seed in their names."""
     return {f"seed-{row['seed']}/{name}": value for name, value in row.items() if name not in ("step", "seed")}
 
 
 def success_by_seed(rows: list[Row]) -> dict[int, float]:
-    """Success of each seed, in percent."""
+    """Returns the success rate of each seed in percent, over all rows of `eval.csv` that are given."""
     seeds = sorted({row["seed"] for row in rows})
-    of_seed = {seed: [row for row in rows if row["seed"] == seed] for seed in seeds}
+    rows_by_seed = {seed: [row for row in rows if row["seed"] == seed] for seed in seeds}
     return {
-        seed: 100 * sum(row["successes"] for row in own) / sum(row["episodes"] for row in own)
-        for seed, own in of_seed.items()
+        seed: 100 * sum(row["successes"] for row in seed_rows) / sum(row["episodes"] for row in seed_rows)
+        for seed, seed_rows in rows_by_seed.items()
     }

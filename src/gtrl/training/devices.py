@@ -16,42 +16,43 @@ from gtrl.nn.speed import using
 from gtrl.training.config import Update
 
 
-def mesh(how: Update, seeds: int) -> Mesh | None:
-    """Devices as (seeds, batch): as many shares of the seeds as divide them, and of the batch what is left.
+def make_mesh(update: Update, seeds: int) -> Mesh | None:
+    """Returns the mesh of devices, (seeds, batch), or None for a single device.
 
-    Unless `devices` says how many, the batch stays whole: dividing it costs more than it brings.
+    The seeds are divided over as many devices as possible; the devices that are left divide the batch. If `devices` is
+    not set, the batch is not divided, because that costs more time than it saves.
     """
-    across = gcd(seeds, how.devices or jax.local_device_count())
-    within = (how.devices or across) // across
-    if how.batch_size % within:
-        reason = f"{seeds} seeds and batches of {how.batch_size} do not divide evenly over them"
-        raise ConfigError(f"devices is {how.devices}, but {reason}.")
-    if across * within == 1:
+    across_seeds = gcd(seeds, update.devices or jax.local_device_count())
+    across_batch = (update.devices or across_seeds) // across_seeds
+    if update.batch_size % across_batch:
+        reason = f"{seeds} seeds and batches of {update.batch_size} do not divide evenly over them"
+        raise ConfigError(f"devices is {update.devices}, but {reason}.")
+    if across_seeds * across_batch == 1:
         return None
-    devices = np.array(jax.local_devices()[: across * within]).reshape(across, within)
+    devices = np.array(jax.local_devices()[: across_seeds * across_batch]).reshape(across_seeds, across_batch)
     return Mesh(devices, ("seeds", "batch"), axis_types=(AxisType.Auto, AxisType.Auto))
 
 
-def everywhere(how: Update, dataset: Dataset, seeds: int) -> Dataset:
-    """The dataset on each device that is used; sent there once, not with every chunk."""
-    found = mesh(how, seeds)
-    return dataset if found is None else jax.device_put(dataset, NamedSharding(found, PartitionSpec()))
+def replicate(update: Update, dataset: Dataset, seeds: int) -> Dataset:
+    """Copies the dataset to each device of the mesh, once rather than with every chunk of steps."""
+    mesh = make_mesh(update, seeds)
+    return dataset if mesh is None else jax.device_put(dataset, NamedSharding(mesh, PartitionSpec()))
 
 
-def divided(batch: Batch) -> Batch:
-    """Each device's share of the rows, where the batch is spread; every row is drawn as if it were not."""
+def shard_batch(batch: Batch) -> Batch:
+    """Divides the rows over the mesh axis `batch`, if there is one. The rows are the same as without."""
     mesh = jax.sharding.get_abstract_mesh()
     if dict(mesh.shape).get("batch", 1) == 1:
         return batch
     return jax.tree.map(lambda leaf: jax.lax.with_sharding_constraint(leaf, PartitionSpec("batch")), batch)
 
 
-def each_seed(how: Update, function: Callable[..., Any], states: Any, keys: Array, *shared: Any) -> Any:
-    """`function(state, key, *shared)` of every seed, in one program on however many devices."""
-    over, fast = mesh(how, len(keys)), how.fast
-    if over is not None and over.shape["batch"] > 1:
-        fast = tuple(name for name in fast if name != "kernels")  # XLA cannot divide what it has not made
-    copies = len(keys) // (over.shape["seeds"] if over else 1)
+def map_seeds(update: Update, function: Callable[..., Any], states: Any, keys: Array, *shared: Any) -> Any:
+    """Applies `function(state, key, *shared)` to every seed, in one program on all devices of the mesh."""
+    mesh, fast = make_mesh(update, len(keys)), update.fast
+    if mesh is not None and mesh.shape["batch"] > 1:
+        fast = tuple(name for name in fast if name != "kernels")  # XLA cannot partition custom kernels
+    copies = len(keys) // (mesh.shape["seeds"] if mesh else 1)
 
     def side_by_side(states: Any, keys: Array, *shared: Any) -> Any:
         with using(fast, copies):
@@ -60,14 +61,14 @@ def each_seed(how: Update, function: Callable[..., Any], states: Any, keys: Arra
                 return jax.tree.map(lambda leaf: leaf[None], state)
             return jax.vmap(lambda state, key: function(state, key, *shared))(states, keys)
 
-    if over is None:
+    if mesh is None:
         return side_by_side(states, keys, *shared)
-    each, all_of_it = PartitionSpec("seeds"), PartitionSpec()
+    by_seed, replicated = PartitionSpec("seeds"), PartitionSpec()
     return jax.shard_map(
         side_by_side,
-        mesh=over,
-        in_specs=(each, each, *(all_of_it for _ in shared)),
-        out_specs=each,
-        axis_names={"seeds"} if over.shape["batch"] > 1 else {"seeds", "batch"},
+        mesh=mesh,
+        in_specs=(by_seed, by_seed, *(replicated for _ in shared)),
+        out_specs=by_seed,
+        axis_names={"seeds"} if mesh.shape["batch"] > 1 else {"seeds", "batch"},
         check_vma=False,
     )(states, keys, *shared)

@@ -1,4 +1,4 @@
-"""What is measured of the states besides the loss: held-out data, and the range of the values."""
+"""Measurements of the states in addition to the loss: metrics on held-out data, and the range of the values."""
 
 from functools import partial
 
@@ -8,36 +8,40 @@ from jax import Array
 from gtrl.algorithms.base import Algorithm
 from gtrl.data.dataset import Dataset
 from gtrl.training.config import Update
-from gtrl.training.devices import each_seed
+from gtrl.training.devices import map_seeds
 from gtrl.training.loop import State, loss_of
 
-VALIDATION_BATCHES = 8
-VALUES = 256  # of a look at a critic's values
+VALIDATION_BATCHES = 8  # averaged in each validation
+VALUE_SAMPLES = 256  # pairs of state and goal at which the range of values is measured
 
 
-@partial(jax.jit, static_argnames=("algorithm", "how"))
-def validate(algorithm: Algorithm, how: Update, states: State, keys: Array, dataset: Dataset) -> dict:
-    """The same metrics on held-out data, averaged over a few batches; a stream of keys of its own."""
+@partial(jax.jit, static_argnames=("algorithm", "update"))
+def validate(algorithm: Algorithm, update: Update, states: State, keys: Array, dataset: Dataset) -> dict:
+    """Returns the metrics of training on held-out data, averaged over `VALIDATION_BATCHES`.
+
+    Its random keys differ from those of training, which it does not influence.
+    """
 
     def one_seed(state: State, key: Array, dataset: Dataset) -> dict:
         key = jax.random.fold_in(jax.random.fold_in(key, 2**32 - 2), state.step)
-        metric = lambda key: loss_of(algorithm, how, state.nets, state.target, dataset, key)[1]  # noqa: E731
+        metric = lambda key: loss_of(algorithm, update, state.nets, state.target, dataset, key)[1]  # noqa: E731
         metrics = jax.lax.map(metric, jax.random.split(key, VALIDATION_BATCHES))
         return jax.tree.map(lambda values: values.mean(0), metrics)
 
-    return each_seed(how, one_seed, states, keys, dataset)
+    return map_seeds(update, one_seed, states, keys, dataset)
 
 
-@partial(jax.jit, static_argnames=("algorithm", "how"))
-def values(algorithm: Algorithm, how: Update, states: State, keys: Array, dataset: Dataset) -> dict:
-    """The least and the greatest of a batch of values and their standard deviation; nothing for methods without."""
+@partial(jax.jit, static_argnames=("algorithm", "update"))
+def value_range(algorithm: Algorithm, update: Update, states: State, keys: Array, dataset: Dataset) -> dict:
+    """Returns minimum, maximum and standard deviation of a sample of values; nothing for methods without values."""
 
     def one_seed(state: State, key: Array, dataset: Dataset) -> dict:
         key = jax.random.fold_in(jax.random.fold_in(key, 2**32 - 3), state.step)
-        batch = Algorithm.sample(algorithm, key, dataset, VALUES)  # a method's own batch may have other fields
-        found = algorithm.value(state.nets, batch.observation, batch.value_goal_oracle)
-        if found is None:
+        # The default sampler: a batch of the method's own may have other fields.
+        batch = Algorithm.sample(algorithm, key, dataset, VALUE_SAMPLES)
+        values = algorithm.value(state.nets, batch.observation, batch.value_goal_oracle)
+        if values is None:
             return {}
-        return {"value/least": found.min(), "value/greatest": found.max(), "value/spread": found.std()}
+        return {"value/least": values.min(), "value/greatest": values.max(), "value/spread": values.std()}
 
-    return each_seed(how, one_seed, states, keys, dataset)
+    return map_seeds(update, one_seed, states, keys, dataset)

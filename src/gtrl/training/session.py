@@ -1,4 +1,4 @@
-"""A run while it is trained: what callbacks see of it, and what the driver reports to."""
+"""The session of a training run: calls the callbacks, writes checkpoints and policies, handles requests to stop."""
 
 import contextlib
 import dataclasses
@@ -30,34 +30,37 @@ Row = dict[str, Any]
 
 
 class Callback:
-    """Override what you need. All methods are called in the thread that trains, in the order of the callbacks."""
+    """Base class of callbacks. Override the methods you need; by default they do nothing.
 
-    name: ClassVar[str]  # on the command line; by default that of the class
+    All methods are called in the thread that trains, in the order of the callbacks.
+    """
+
+    name: ClassVar[str]  # on the command line; by default the name of the class
 
     def __init_subclass__(cls) -> None:
         if "name" not in vars(cls):
             cls.name = cls.__name__
 
     def on_start(self, session: "Session") -> None:
-        """Before the first step. `session` has the run, the method, the seeds and `stop()`."""
+        """Called before the first step. `session` has the run, the method, the seeds and `stop()`."""
 
     def on_step(self, step: int) -> None:
-        """After each chunk of steps, about once a second."""
+        """Called after each chunk of steps, about once a second."""
 
     def on_log(self, step: int, rows: list[Row]) -> None:
-        """Every `log_every` steps: a row for each seed with `step`, `seed` and the metrics."""
+        """Called every `log_every` steps, with one row per seed: `step`, `seed` and the metrics."""
 
     def on_checkpoint(self, step: int, policies: bool) -> None:
-        """A checkpoint is on the disk, and beside it the policies of that step where `policies` says so."""
+        """Called when a checkpoint is on the disk; `policies` is whether the policies of that step are, too."""
 
     def on_evaluation(self, step: int, rows: list[Row]) -> None:
-        """Policies were evaluated while training went on: the rows of `eval.csv`."""
+        """Called when policies have been evaluated during training, with their rows of `eval.csv`."""
 
     def on_trained(self) -> None:
-        """All steps are taken. Finish what runs in the background: all callbacks still listen."""
+        """Called after the last step, before any `on_end`: the time to wait for background work and report it."""
 
     def on_end(self, error: BaseException | None) -> None:
-        """The last call: after training, or after it was stopped, or when it failed with `error`."""
+        """Called last: when training is complete, was stopped, or failed with `error`."""
 
 
 def _is_callback(thing: Any) -> bool:
@@ -69,7 +72,7 @@ CALLBACKS: Registry[type[Callback]] = Registry("callback", "gtrl.callbacks", _is
 
 @dataclasses.dataclass
 class Session:
-    """A method trained in a run directory, from step `start` on."""
+    """Trains a method in a run directory, starting at step `start`."""
 
     run: Run
     algorithm: Algorithm
@@ -81,49 +84,54 @@ class Session:
     start: int = 0
 
     def __post_init__(self) -> None:
-        self.began = time.perf_counter()
-        self.was_logged: Callable[[int], bool] = lambda _: True  # whether a row that is in the log belongs to the run
+        self.start_time = time.perf_counter()
+        self.initial_states: State | None = None  # until `train` takes them
+        # Whether the rows of a step in existing log files belong to the run; see `gtrl.training.resume.Start`.
+        self.is_logged: Callable[[int], bool] = lambda _: True
         self.signals: Stop | None = None
         self.on_compiled: Callable[[], None] = lambda: None
         self.keys: Array = seed_keys(self.seeds)
         self.writer = Writer(self.run.checkpoints, self.training.kept_steps, self.training.keep)
-        self.saved_at = time.monotonic()
-        self.written: queue.SimpleQueue[tuple[int, bool]] = queue.SimpleQueue()  # checkpoints on the disk
-        self.first_chunk: tuple[int, float] | None = None  # its last step, and when it was done
+        self.last_save_time = time.monotonic()
+        # Checkpoints that the writer's thread has finished and that callbacks do not know of: (step, with policies).
+        self.written: queue.SimpleQueue[tuple[int, bool]] = queue.SimpleQueue()
+        self.first_chunk: tuple[int, float] | None = None  # its last step, and the time at its end
         self.stop_requested = False
-        self.stopped_at: int | None = None
+        self.stopped_at: int | None = None  # the step
 
     # --- for callbacks ---
 
     def stop(self) -> None:
-        """End training after the current chunk, with a checkpoint to resume from."""
+        """Ends training after the current chunk, with policies and a checkpoint to resume from."""
         self.stop_requested = True
 
     @property
     def interrupted(self) -> bool:
-        """Whether a signal asked to stop."""
-        return self.signals is not None and self.signals.asked is not None
+        """Whether SIGINT or SIGTERM was received."""
+        return self.signals is not None and self.signals.received is not None
 
     @property
     def stopping(self) -> bool:
+        """Whether training ends after the current chunk, because of `stop()` or a signal."""
         return self.stop_requested or self.interrupted
 
     def steps_per_second(self, step: int) -> float:
-        """Since the first chunk was done, which compiled."""
-        first, at = self.first_chunk or (step, 0.0)
-        return (step - first) / (time.perf_counter() - at)
+        """Returns the average speed since the first chunk, which is left out because it includes the compilation."""
+        first_step, end_time = self.first_chunk or (step, 0.0)
+        return (step - first_step) / (time.perf_counter() - end_time)
 
     def report_evaluation(self, step: int, rows: list[Row]) -> None:
+        """Passes the result of an evaluation to `on_evaluation` of all callbacks."""
         for callback in self.callbacks:
             callback.on_evaluation(step, rows)
 
     # --- training ---
 
-    def train(self, states: Callable[[], State], rotation: Rotation) -> None:
-        """Train to the last step, or until asked to stop. `states` gives them away: nothing here keeps them."""
+    def train(self, rotation: Rotation) -> None:
+        """Trains from `initial_states` to the last step, or until `stop()` or a signal."""
         with contextlib.closing(rotation), self.writer, self._callbacks_started():
             driver.fit(
-                self.algorithm, self.training, states(), self.keys, rotation,
+                self.algorithm, self.training, self._take_initial_states(), self.keys, rotation,
                 on_step=self._on_step, on_log=self._on_log, on_checkpoint=self._on_checkpoint,
                 checkpoint_now=self._checkpoint_now,
             )  # fmt: skip
@@ -131,17 +139,23 @@ class Session:
             self._report_checkpoints()
             for callback in self.callbacks if self.stopped_at is None else ():
                 callback.on_trained()
-        if self.signals is not None and self.signals.asked is not None:
-            raise Interrupted(self._how_to_resume(), self.signals.asked)
+        if self.signals is not None and self.signals.received is not None:
+            raise Interrupted(self._resume_hint(), self.signals.received)
 
-    def _how_to_resume(self) -> str:
+    def _take_initial_states(self) -> State:
+        """Returns the initial states and drops the reference to them, so that training can free their memory."""
+        states, self.initial_states = self.initial_states, None
+        assert states is not None
+        return states
+
+    def _resume_hint(self) -> str:
         if self.stopped_at is None:
-            return "training is complete; --resume evaluates what may be left"
-        return f"the checkpoint of step {self.stopped_at:,} is saved; --resume goes on from there"
+            return "training is complete; --resume runs the evaluations that are missing"
+        return f"the checkpoint of step {self.stopped_at:,} is saved; --resume continues from there"
 
     @contextlib.contextmanager
     def _callbacks_started(self) -> Iterator[None]:
-        """Every callback that was started ends, in the same order, whatever the others do; raises the first error."""
+        """Starts all callbacks, and ends those that were started, in the same order; raises the first error."""
         errors: list[BaseException] = []
         started: list[Callback] = []
         try:
@@ -167,17 +181,17 @@ class Session:
             callback.on_step(step)
 
     def _checkpoint_now(self) -> bool:
-        return self.stopping or time.monotonic() - self.saved_at > 60 * self.training.checkpoint_minutes
+        return self.stopping or time.monotonic() - self.last_save_time > 60 * self.training.checkpoint_minutes
 
     def _on_log(self, step: int, states: State, data: Data) -> None:
-        """A row of numbers for each seed."""
-        look = (self.algorithm, self.training.update, states, self.keys)
-        held_out = monitor.validate(*look, data.validation) if data.validation else {}
-        table = states.means() | monitor.values(*look, data.train)
+        """Measures one row of metrics per seed and passes them to the callbacks."""
+        arguments = (self.algorithm, self.training.update, states, self.keys)
+        held_out = monitor.validate(*arguments, data.validation) if data.validation else {}
+        table = states.means() | monitor.value_range(*arguments, data.train)
         table |= {f"validation/{name}": values for name, values in held_out.items()}
-        numbers = {name: np.asarray(values) for name, values in sorted(jax.device_get(table).items())}
+        columns = {name: np.asarray(values) for name, values in sorted(jax.device_get(table).items())}
         rows = [
-            {"step": step, "seed": seed, **{name: float(values[index]) for name, values in numbers.items()}}
+            {"step": step, "seed": seed, **{name: float(values[index]) for name, values in columns.items()}}
             for index, seed in enumerate(self.seeds)
         ]
         for callback in self.callbacks:
@@ -185,24 +199,25 @@ class Session:
         self.on_compiled()
 
     def _on_checkpoint(self, step: int, states: State) -> bool:
-        """Begin to save the states; whether training ends here."""
-        planned = step in self.training.checkpoint_steps or self.stop_requested
-        if planned:
+        """Starts to write a checkpoint; returns whether training ends here."""
+        with_policies = step in self.training.checkpoint_steps or self.stop_requested
+        if with_policies:
             self._save_policies(step, states)
-        self.writer.save(step, states, then=lambda: self.written.put((step, planned)))
-        self.saved_at = time.monotonic()
+        self.writer.save(step, states, then=lambda: self.written.put((step, with_policies)))
+        self.last_save_time = time.monotonic()
         if self.stopping and step < self.training.steps:
             self.stopped_at = step
         return self.stopped_at is not None
 
     def _report_checkpoints(self) -> None:
+        """Tells the callbacks of checkpoints that have been written since the last call."""
         while not self.written.empty():
             step, policies = self.written.get()
             for callback in self.callbacks:
                 callback.on_checkpoint(step, policies)
 
     def _save_policies(self, step: int, states: State) -> None:
-        """One `policy.npz` a seed."""
+        """Writes one policy file per seed."""
         actors: Any = jax.device_get(self.algorithm.policy(states.nets))
         for index, seed in enumerate(self.seeds):
             actor = jax.tree.map(lambda leaf, index=index: leaf[index], actors)
@@ -218,6 +233,7 @@ class Session:
             save_policy(self.run.path / "policies" / f"step-{step}" / f"seed-{seed}.npz", actor, header)
 
     def _goal_form(self) -> str:
+        """What the policy's goals are: "oracle" (the task's), "state" (a whole state) or "own" (the user's)."""
         if self.task:
             return "oracle"
         return "state" if self.spec.goal_dim == self.spec.observation_dim else "own"

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM ask a run to save and end; a second SIGINT ends it at once."""
+"""SIGINT and SIGTERM make a run save a checkpoint and end; a second SIGINT ends the process at once."""
 
 import logging
 import os
@@ -9,61 +9,61 @@ import threading
 from types import FrameType
 from typing import Any
 
-ASKING = (signal.SIGINT, signal.SIGTERM)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 IN_NOTEBOOK = "ipykernel" in sys.modules
-MESSAGE = "stopping, with a checkpoint; Ctrl-C once more stops at once, without"
+MESSAGE = "stopping after a checkpoint; press Ctrl-C again to stop at once, without one"
 log = logging.getLogger(__name__)
 
 
 class Stop:
-    """While it is entered, `asked` is the signal that asked for an end, once one has.
+    """A context in which SIGINT and SIGTERM are recorded: `received` is the first of them, None before it arrives.
 
-    Python calls a handler only between two of its own instructions, and a compilation is one of these for a minute. So
-    a thread waits for the byte that the interpreter writes the moment a signal arrives.
+    Python calls a signal handler only between two bytecode instructions, and a compilation is a single one that may
+    take a minute. So a thread waits for the byte that the interpreter writes to a socket as soon as a signal arrives.
     """
 
     def __init__(self) -> None:
-        self.asked: signal.Signals | None = None
+        self.received: signal.Signals | None = None
 
     def __enter__(self) -> "Stop":
-        self.before: dict[signal.Signals, Any] = {}
+        self.previous_handlers: dict[signal.Signals, Any] = {}
         if threading.current_thread() is not threading.main_thread():
-            return self  # signals are the main thread's, and whoever runs it decides
-        self.here, there = socket.socketpair()
-        there.setblocking(False)
-        self.there = there
-        self.wakeup = signal.set_wakeup_fd(there.fileno(), warn_on_full_buffer=False)
-        self.before = {number: signal.signal(number, self._heard) for number in ASKING}
+            return self  # Python handles signals in the main thread only: they are left to its code
+        self.receiver, self.sender = socket.socketpair()
+        self.sender.setblocking(False)
+        self.previous_wakeup_fd = signal.set_wakeup_fd(self.sender.fileno(), warn_on_full_buffer=False)
+        self.previous_handlers = {number: signal.signal(number, self._on_signal) for number in STOP_SIGNALS}
         self.thread = threading.Thread(target=self._listen, daemon=True)
         self.thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self.before:
+        if not self.previous_handlers:
             return
-        for number, handler in self.before.items():
+        for number, handler in self.previous_handlers.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        signal.set_wakeup_fd(self.wakeup)
-        self.there.close()  # ends the thread
+        signal.set_wakeup_fd(self.previous_wakeup_fd)
+        self.sender.close()  # ends the thread
         self.thread.join()
-        self.here.close()
+        self.receiver.close()
 
     def _listen(self) -> None:
-        while number := self.here.recv(1):
-            if number[0] not in ASKING:
+        while number := self.receiver.recv(1):
+            if number[0] not in STOP_SIGNALS:
                 continue
-            if self.asked and number[0] == signal.SIGINT and not IN_NOTEBOOK:
+            if self.received and number[0] == signal.SIGINT and not IN_NOTEBOOK:
                 if os.isatty(2):
-                    os.write(2, b"\x1b[?25h")  # a progress bar hides the cursor
+                    os.write(2, b"\x1b[?25h")  # shows the cursor, which a progress bar hides
                 os._exit(128 + signal.SIGINT)
-            if self.asked is None:
-                self.asked = signal.Signals(number[0])
-                threading.Thread(target=log.warning, args=(MESSAGE,), daemon=True).start()  # a full pipe may block it
+            if self.received is None:
+                self.received = signal.Signals(number[0])
+                # In a thread, because a write to a full pipe blocks.
+                threading.Thread(target=log.warning, args=(MESSAGE,), daemon=True).start()
 
-    def _heard(self, number: int, _: FrameType | None) -> None:
-        """In place of the default, which would raise or end the process. The thread does the rest.
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
+        """Replaces the default handler, which would raise or end the process; `_listen` does the work.
 
-        But a notebook must not end with the run: there the second one is an ordinary interruption.
+        In a notebook the second SIGINT raises `KeyboardInterrupt`, as the process must not end with the run.
         """
-        if IN_NOTEBOOK and self.asked and number == signal.SIGINT:
+        if IN_NOTEBOOK and self.received and number == signal.SIGINT:
             raise KeyboardInterrupt

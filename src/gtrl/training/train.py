@@ -1,4 +1,4 @@
-"""Training a method on a dataset, into a run directory."""
+"""`gtrl.train`: trains a method on a dataset and writes a run directory."""
 
 import contextlib
 import errno
@@ -45,82 +45,86 @@ def train(
     handle_signals: bool = False,
     **fields: Any,
 ) -> Run:
-    """Train all seeds together and leave a run directory.
+    """Trains all seeds together and returns the run.
 
     Args:
-        algorithm: A method's name, `module:Name`, its class, or an object, which is taken exactly as it is;
-            `gtrl.make(name, task)` is one with the task's defaults.
+        algorithm: A method: its name, `module:Name`, its class, or an instance. An instance is used without the task's
+            defaults; `gtrl.make(name, task)` returns one that has them.
         data: A dataset file or folder, or a dataset in memory.
-        task: What `data` is of, where it does not say itself.
+        task: The task of `data`, if the data does not name it.
         out: The run directory; by default `runs/<task>/<method>/<time>`.
         seeds: One seed or several, trained in one program.
-        training: What is the same for every method; `fields` of it may be given by themselves.
-        callbacks: What happens beside training. Metrics, timing and TensorBoard files, and the progress bar where it
-            is to `show`, are added to them.
-        resume: Go on from the newest good checkpoint in `out`; the run ends as one that was never stopped, to the last
-            bit. Where the config, the data or a version changed it refuses, unless you `accept_changes`.
-        accept_changes: See `resume`.
-        show: A progress bar.
-        handle_signals: SIGINT and SIGTERM save a checkpoint and end training with `gtrl.errors.Interrupted`; a second
-            SIGINT ends the process. Without it no signal handler is touched.
-        fields: Fields of the method or of `Training`, on top of the defaults for (method, task).
+        training: Settings that are independent of the method; single ones may be given as `fields` instead.
+        callbacks: Callbacks in addition to the default ones: metrics, timing and TensorBoard files, and the progress
+            bar if `show` is set.
+        resume: Continue from the newest readable checkpoint in `out`. The result is the same, to the last bit, as that
+            of a run without interruption. Raises `RunError` if the config, the data or a version has changed.
+        accept_changes: Resume even if the config, the data or a version has changed. The method and the seeds may not.
+        show: Show a progress bar.
+        handle_signals: On SIGINT and SIGTERM, save a checkpoint and raise `gtrl.errors.Interrupted`; a second SIGINT
+            ends the process. By default no signal handlers are installed.
+        fields: Fields of the method or of `Training` that override the defaults for (method, task).
 
-    While it trains, JAX's compilation cache is kept on disk, unless it was configured before.
+    JAX's compilation cache is stored on disk during training, unless it was configured before.
     """
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     data = as_data(data, task)
     algorithm, training = configure(algorithm, training, data.task, data.train.spec, fields)
     seeds = _checked_seeds(seeds)
-    everyone = _with_defaults(callbacks, show)
+    all_callbacks = _with_defaults(callbacks, show)
     if resume and out is None:
-        raise ConfigError("say which run to resume: --resume needs --out.")
+        raise ConfigError("--resume needs --out, the run to resume.")
     signals = Stop() if handle_signals else contextlib.nullcontext()
     with _run_directory(out, data.task, algorithm) as run, signals as stop:
         config = resuming.describe(algorithm, training, data, seeds)
         fresh = partial(loop.init, algorithm, training.update, data.train.spec, loop.seed_keys(seeds), data.train)
-        new = not run.exists
-        start, states, was_logged = resuming.begin(run, config, fresh, resume, accept_changes)
-        session = Session(run, algorithm, training, data.task, data.train.spec, seeds, everyone, start)
-        session.began, session.was_logged, session.signals = began, was_logged, stop
+        is_new = not run.exists
+        start, states, is_logged = resuming.find_start(run, config, fresh, resume, accept_changes)
+        session = Session(run, algorithm, training, data.task, data.train.spec, seeds, all_callbacks, start)
+        session.start_time, session.is_logged, session.signals = start_time, is_logged, stop
         rotation = Rotation(data, training.shard_steps)
-        with _failures_reported(run, seeds, new), compilation.cached(run.path, config) as session.on_compiled:
-            initial = [states()]  # to be given away: nothing here keeps the states, or the first shard
+        with _report_failures(run, seeds, is_new), compilation.cached(run.path, config) as session.on_compiled:
+            session.initial_states = fresh() if states is None else states
+            # References in this frame would keep the initial states and the first shard in memory during training.
             del data, fresh, states
-            session.train(initial.pop, rotation)
+            session.train(rotation)
     return run
 
 
 def _checked_seeds(seeds: int | Sequence[int]) -> list[int]:
-    given: Any = np.asarray(seeds).ravel()
-    found: list[int] = given.tolist()
-    whole = given.dtype.kind in "iu"
-    if not whole or len(set(found)) < len(found) or min(found) < 0 or max(found) >= 2**32:
-        raise ConfigError(f"seeds are {found} and must be different numbers from 0 to 2^32 - 1, at least one.")
-    return found
+    array: Any = np.asarray(seeds).ravel()
+    numbers: list[int] = array.tolist()
+    is_integer = array.dtype.kind in "iu"
+    if not is_integer or len(set(numbers)) < len(numbers) or min(numbers) < 0 or max(numbers) >= 2**32:
+        raise ConfigError(f"seeds are {numbers} and must be one or more different integers from 0 to 2^32 - 1.")
+    return numbers
 
 
 def _with_defaults(callbacks: Sequence[Callback], show: bool) -> list[Callback]:
-    """Ours that are not among those given, which come after them."""
-    given: list[Any] = list(callbacks) if isinstance(callbacks, Sequence) else [callbacks]
-    for callback in given:
+    """The default callbacks whose kind is not among those of the user, then those of the user."""
+    own: list[Any] = list(callbacks) if isinstance(callbacks, Sequence) else [callbacks]
+    for callback in own:
         if not isinstance(callback, Callback):
-            raise ConfigError(f"callbacks has {callback!r:.60}, which is not an object of a subclass of gtrl.Callback.")
-    ours = (MetricsFile, Timing, TensorBoard, *((ProgressBar,) if show else ()))
-    return [*(kind() for kind in ours if not any(isinstance(each, kind) for each in given)), *given]
+            raise ConfigError(
+                f"callbacks has {callback!r:.60}, which is not an instance of a subclass of gtrl.Callback."
+            )
+    defaults = (MetricsFile, Timing, TensorBoard, *((ProgressBar,) if show else ()))
+    return [*(kind() for kind in defaults if not any(isinstance(callback, kind) for callback in own)), *own]
 
 
 # --- the run directory ---
 
-NOT_WRITABLE = {
+# Errors of the operating system that mean that the run directory cannot be written.
+WRITE_ERRORS = {
     errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM, errno.ENOTDIR,
     errno.EEXIST, errno.ENAMETOOLONG,
 }  # fmt: skip
-REPORT = "stopped.json"  # what was seen when a value was no longer finite
+NON_FINITE_REPORT = "stopped.json"  # metrics and magnitudes at the step that was not finite
 
 
 @contextlib.contextmanager
 def _run_directory(out: str | Path | None, task: Task | None, algorithm: Algorithm) -> Iterator[Run]:
-    """The directory, made and locked; errors of the disk say what is saved."""
+    """Creates and locks the run directory. Write errors become a `RunError` that names the last checkpoint."""
     run = Run(Path(out).expanduser()) if out else None
     try:
         if run is None:
@@ -130,49 +134,50 @@ def _run_directory(out: str | Path | None, task: Task | None, algorithm: Algorit
             remove_partial(run.path)
             yield run
     except OSError as error:
-        where = run.path if run else Path("runs")
-        if error.errno not in NOT_WRITABLE or not _concerns(error, where):
+        folder = run.path if run else Path("runs")
+        if error.errno not in WRITE_ERRORS or not _concerns(error, folder):
             raise
-        hint = _saved(run) if run and run.exists else "choose another --out"
-        raise RunError(f"{where} cannot be written ({error.strerror or error}); {hint}.") from error
+        hint = _resume_hint(run) if run and run.exists else "choose another --out"
+        raise RunError(f"{folder} cannot be written ({error.strerror or error}); {hint}.") from error
 
 
 def _concerns(error: OSError, folder: Path) -> bool:
-    """Whether an error may be the folder's: it names no file, or one in there, or a parent."""
-    named = Path(error.filename) if isinstance(error.filename, str) else folder
-    return named in folder.parents or folder in (named, *named.parents)
+    """Whether an error may be about the folder: it names no file, or one in the folder, or a parent of it."""
+    path = Path(error.filename) if isinstance(error.filename, str) else folder
+    return path in folder.parents or folder in (path, *path.parents)
 
 
-def _saved(run: Run) -> str:
+def _resume_hint(run: Run) -> str:
+    """The clause of an error message that says what has been saved."""
     steps = checkpoints.steps(run.checkpoints)
     if not steps:
         return "nothing is saved yet"
-    return f"the checkpoint of step {steps[-1]:,} is good, and --resume goes on from it"
+    return f"the checkpoint of step {steps[-1]:,} is good, and --resume continues from it"
 
 
 # --- when training fails ---
 
 
 @contextlib.contextmanager
-def _failures_reported(run: Run, seeds: Sequence[int], new: bool) -> Iterator[None]:
-    """Non-finite values and a full device as a sentence; a new run in which nothing was trained leaves no trace."""
-    (run.path / REPORT).unlink(missing_ok=True)
+def _report_failures(run: Run, seeds: Sequence[int], is_new: bool) -> Iterator[None]:
+    """Turns non-finite values and a lack of memory into a `RunError`; clears a new run that trained nothing."""
+    (run.path / NON_FINITE_REPORT).unlink(missing_ok=True)
     try:
-        with _cleared_if_nothing_was_trained(run) if new else contextlib.nullcontext():
+        with _clear_if_untrained(run) if is_new else contextlib.nullcontext():
             yield
     except NonFiniteError as error:
-        _report(run, seeds, error)
+        _report_non_finite(run, seeds, error)
     except (MemoryError, jax.errors.JaxRuntimeError) as error:
         if isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        first = str(error).partition("\n")[0]
+        first_line = str(error).partition("\n")[0]
         advice = "a smaller batch_size, fewer seeds or smaller networks need less"
-        raise RunError(f"there is not enough memory for this training ({first[:200]}): {advice}.") from error
+        raise RunError(f"there is not enough memory for this training ({first_line[:200]}): {advice}.") from error
 
 
 @contextlib.contextmanager
-def _cleared_if_nothing_was_trained(run: Run) -> Iterator[None]:
-    """After a failure the directory is free for another try."""
+def _clear_if_untrained(run: Run) -> Iterator[None]:
+    """Removes the files of a run that failed before its first log or checkpoint, so that it can be started again."""
     try:
         yield
     except Exception:
@@ -183,16 +188,16 @@ def _cleared_if_nothing_was_trained(run: Run) -> Iterator[None]:
         raise
 
 
-def _report(run: Run, seeds: Sequence[int], error: NonFiniteError) -> None:
-    """Write what was seen, and raise it as a sentence."""
+def _report_non_finite(run: Run, seeds: Sequence[int], error: NonFiniteError) -> None:
+    """Writes the report and raises a `RunError`."""
     rows = list(run.metrics())
     steps = checkpoints.steps(run.checkpoints)
     report = {
         "step": error.step,
-        "seeds": {str(seeds[position]): seen for position, seen in error.seeds.items()},
+        "seeds": {str(seeds[position]): values for position, values in error.seeds.items()},
         "checkpoint": steps[-1] if steps else None,
         "last_logged": [row for row in rows if row["step"] == rows[-1]["step"]],
     }
-    write_text(run.path / REPORT, json.dumps(report, indent=2) + "\n")
-    advice = f"{REPORT} has what was seen; a smaller learning rate or float32 may help"
-    raise RunError(f"{error.message(seeds)}, so training stopped; {_saved(run)}; {advice}.") from error
+    write_text(run.path / NON_FINITE_REPORT, json.dumps(report, indent=2) + "\n")
+    advice = f"{NON_FINITE_REPORT} has the details; a smaller learning rate or float32 may help"
+    raise RunError(f"{error.message(seeds)}, so training stopped; {_resume_hint(run)}; {advice}.") from error

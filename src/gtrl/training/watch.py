@@ -10,31 +10,32 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-TOLERANCE = 0.05  # how far values may leave [0, 1]: an estimate errs
-MIN_SPREAD = 1e-3  # the standard deviation of values under which they tell no state from another
+VALUE_TOLERANCE = 0.05  # estimates may leave [0, 1] by this much without a warning
+MIN_VALUE_SPREAD = 1e-3  # standard deviation below which values do not distinguish states
 
 
 @dataclass
 class NonFiniteError(Exception):
-    """A non-finite loss or parameter: after which step, in which seeds, and what was seen."""
+    """A loss or a parameter is not finite: after which step, in which seeds, and the metrics and magnitudes there."""
 
     step: int
-    seeds: dict[int, dict[str, Any]]  # by the seed's position
+    seeds: dict[int, dict[str, Any]]  # the report of each affected seed, by its position
 
     def message(self, seeds: Sequence[int]) -> str:
-        """A clause that names the seeds."""
+        """Returns the clause of an error message that names what was not finite, the seeds and the step."""
         if not self.seeds:
-            return f"a number was not finite at step {self.step:,}, though it is when that is computed again"
-        position, seen = next(iter(self.seeds.items()))
-        wrong = seen["metrics_not_finite"] or [f"a number of {name}" for name in seen["state_not_finite"]]
+            return f"a value was not finite at step {self.step:,}, but was finite when the step was computed again"
+        position, report = next(iter(self.seeds.items()))
+        names = report["metrics_not_finite"] or [f"a value in {name}" for name in report["state_not_finite"]]
         others = [seeds[other] for other in list(self.seeds)[1:]]
         also = f" (and of {', '.join(map(str, others))})" if others else ""
-        return f"{' and '.join(wrong[:2])} of seed {seeds[position]}{also} was not finite at step {self.step:,}"
+        return f"{' and '.join(names[:2])} of seed {seeds[position]}{also} was not finite at step {self.step:,}"
 
 
 @jax.jit
 def _finite(state: Any) -> jax.Array:
-    # Numbers that an optimiser has one of may be infinite on purpose, such as the best loss so far.
+    """Whether all values of each seed are finite."""
+    # An optimiser's scalars may be infinite on purpose, such as the best loss so far.
     moments = [leaf for leaf in jax.tree.leaves(state.optimizer) if leaf.ndim > 1]
     leaves = jax.tree.leaves((state.nets, state.target, state.sums, moments))
     floats = [leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)]
@@ -42,27 +43,28 @@ def _finite(state: Any) -> jax.Array:
 
 
 def all_finite(parts: Sequence[Any]) -> bool:
-    """Whether every number of these states is finite."""
+    """Whether all values of these states are finite, except scalars of the optimiser."""
     return all(bool(_finite(part).all()) for part in parts)
 
 
 def locate_non_finite(step: int, count: int, advance: Callable[[int], list[Any]]) -> NonFiniteError:
-    """What happened within `count` steps from `step`, at whose end something is not finite.
+    """Finds the first of `count` steps after `step` with a non-finite value, by bisection; returns the error to raise.
 
-    `advance(k)` trains k of them anew. What is once not finite stays so, in the sums of the metrics if nowhere else.
+    `advance(k)` takes k steps again. A value that is not finite makes those of all later steps non-finite, at least in
+    the sums of the metrics, so bisection is valid.
     """
-    bad = 1 + bisect_left(range(1, count), True, key=lambda k: not all_finite(advance(k)))
+    first_bad = 1 + bisect_left(range(1, count), True, key=lambda k: not all_finite(advance(k)))
     seeds: dict[int, dict[str, Any]] = {}
-    first = 0
-    for before, after in zip(advance(bad - 1), advance(bad), strict=True):
+    offset = 0  # position of the part's first seed
+    for before, after in zip(advance(first_bad - 1), advance(first_bad), strict=True):
         finite = np.asarray(_finite(after))
-        seeds |= {first + int(k): _seen(before, after, int(k)) for k in np.flatnonzero(~finite)}
-        first += len(finite)
-    return NonFiniteError(step + bad, seeds)
+        seeds |= {offset + int(k): _seed_report(before, after, int(k)) for k in np.flatnonzero(~finite)}
+        offset += len(finite)
+    return NonFiniteError(step + first_bad, seeds)
 
 
-def _seen(before: Any, after: Any, k: int) -> dict[str, Any]:
-    """Of one seed: the step's own metrics, what was not finite after it, how large parameters were before."""
+def _seed_report(before: Any, after: Any, k: int) -> dict[str, Any]:
+    """For the seed at position k of a part: the step's metrics, what is not finite, and magnitudes before the step."""
     metrics = {name: float(total[k] - before.sums[name][k]) for name, total in after.sums.items()}
     largest = _largest(after, k)
     return {
@@ -74,7 +76,7 @@ def _seen(before: Any, after: Any, k: int) -> dict[str, Any]:
 
 
 def _largest(state: Any, k: int) -> dict[str, float]:
-    """The largest magnitude in each part of a seed's state (nets.critic, target, ...); not finite where one is not."""
+    """The maximum absolute value in each part of a seed's state (nets.critic, target, ...); may not be finite."""
     largest: dict[str, float] = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(state._replace(sums={})):
         if path[0] == jax.tree_util.GetAttrKey("optimizer") and leaf.ndim <= 1:
@@ -85,14 +87,15 @@ def _largest(state: Any, k: int) -> dict[str, float]:
     return largest
 
 
-def doubts(row: dict[str, float]) -> dict[str, str]:
-    """What is odd about a seed's values, by kind; `row` has their least, greatest and standard deviation."""
+def value_warnings(row: dict[str, float]) -> dict[str, str]:
+    """Returns warnings about implausible values of a seed, by kind; `row` is the seed's row of the log."""
     if "value/least" not in row:
         return {}
-    least, greatest, spread = (row[f"value/{name}"] for name in ("least", "greatest", "spread"))
-    found = {}
-    if not (least >= -TOLERANCE and greatest <= 1 + TOLERANCE):  # so are non-finite values
-        found["outside"] = f"values leave [0, 1]: they lie between {least:.3g} and {greatest:.3g}"
-    if spread < MIN_SPREAD:
-        found["collapsed"] = f"values have collapsed: all lie between {least:.3g} and {greatest:.3g}"
-    return found
+    minimum, maximum, spread = (row[f"value/{name}"] for name in ("least", "greatest", "spread"))
+    warnings = {}
+    in_range = minimum >= -VALUE_TOLERANCE and maximum <= 1 + VALUE_TOLERANCE  # False if one is NaN
+    if not in_range:
+        warnings["outside"] = f"values leave [0, 1]: they lie between {minimum:.3g} and {maximum:.3g}"
+    if spread < MIN_VALUE_SPREAD:
+        warnings["collapsed"] = f"values have collapsed: all lie between {minimum:.3g} and {maximum:.3g}"
+    return warnings
