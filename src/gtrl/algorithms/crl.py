@@ -46,7 +46,9 @@ class CRL(Algorithm):
         "puzzle": 3.0,
     }
 
-    value_goals: Goals = checked(TRAJECTORY_GOALS, PROBABILITIES)  # (current, trajectory, random)
+    value_goals: Goals = checked(
+        TRAJECTORY_GOALS, PROBABILITIES
+    )  # probabilities (current, trajectory, random) of the critic's goals
     alpha: float = checked(0.1, NOT_NEGATIVE)  # behaviour cloning coefficient
     latent: int = checked(512, COUNT)  # d, the width of phi and psi
 

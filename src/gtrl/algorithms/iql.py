@@ -49,7 +49,9 @@ class IQL(Algorithm):
         "puzzle": 1.0,
     }
 
-    value_goals: Goals = checked(VALUE_GOALS, PROBABILITIES)  # (current, trajectory, random)
+    value_goals: Goals = checked(
+        VALUE_GOALS, PROBABILITIES
+    )  # probabilities (current, trajectory, random) of the critic's goals
     alpha: float = checked(0.3, NOT_NEGATIVE)  # behaviour cloning coefficient
     kappa: float = checked(0.9, EXPECTILE)  # expectile over logged actions
 

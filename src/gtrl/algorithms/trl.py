@@ -43,7 +43,9 @@ class TRL(Algorithm):
     averaged: ClassVar = "critic"
     trajectory_goals: ClassVar = True
 
-    value_goals: Goals = checked(TRAJECTORY_GOALS, PROBABILITIES)  # (current, trajectory, random)
+    value_goals: Goals = checked(
+        TRAJECTORY_GOALS, PROBABILITIES
+    )  # probabilities (current, trajectory, random) of the critic's goals
     lambda_: Lambda = checked(0.0, NOT_NEGATIVE)  # distance weight: exponent of rho
     alpha: float = checked(0.1, NOT_NEGATIVE)  # behaviour cloning coefficient
     kappa: float = checked(SUBGOAL_EXPECTILE, EXPECTILE)  # expectile over sub-goals
