@@ -51,9 +51,9 @@ class Algorithm(ABC):
     alpha_by_family: ClassVar[Mapping[str, float]] = {}
 
     gamma: float = checked(0.99, DISCOUNT)  # discount; geometric goal offsets have the parameter 1 - gamma
-    value_goals: Goals = checked(VALUE_GOALS, PROBABILITIES)  # critic's goals: P(current, trajectory, random)
+    value_goals: Goals = checked(VALUE_GOALS, PROBABILITIES)  # critic's goal mixture (current, trajectory, random)
     value_geometric: bool = True  # geometric offsets of the critic's goals along the trajectory, else uniform
-    actor_goals: Goals = checked(ACTOR_GOALS, PROBABILITIES)  # policy's goals: P(current, trajectory, random)
+    actor_goals: Goals = checked(ACTOR_GOALS, PROBABILITIES)  # policy's goal mixture (current, trajectory, random)
     actor_geometric: bool = False  # geometric offsets of the policy's goals along the trajectory, else uniform
     hidden: tuple[int, ...] = checked(HIDDEN, WIDTHS)  # widths of the hidden layers of all networks
     target_rate: float = checked(TARGET_RATE, FRACTION)  # eta, the rate of the target's moving average

@@ -46,7 +46,7 @@ class CRL(Algorithm):
         "puzzle": 3.0,
     }
 
-    value_goals: Goals = checked(TRAJECTORY_GOALS, PROBABILITIES)  # critic's goals: P(current, trajectory, random)
+    value_goals: Goals = checked(TRAJECTORY_GOALS, PROBABILITIES)  # critic's goal mixture (current, trajectory, random)
     alpha: float = checked(0.1, NOT_NEGATIVE)  # behaviour cloning coefficient
     latent: int = checked(512, COUNT)  # d, the width of phi and psi
 

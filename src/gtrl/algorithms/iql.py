@@ -49,7 +49,7 @@ class IQL(Algorithm):
         "puzzle": 1.0,
     }
 
-    value_goals: Goals = checked(VALUE_GOALS, PROBABILITIES)  # critic's goals: P(current, trajectory, random)
+    value_goals: Goals = checked(VALUE_GOALS, PROBABILITIES)  # critic's goal mixture (current, trajectory, random)
     alpha: float = checked(0.3, NOT_NEGATIVE)  # behaviour cloning coefficient
     kappa: float = checked(0.9, EXPECTILE)  # expectile over logged actions
 

@@ -44,7 +44,7 @@ class IVL(Algorithm):
         "puzzle": 10.0,
     }
 
-    value_goals: Goals = checked(VALUE_GOALS, PROBABILITIES)  # critic's goals: P(current, trajectory, random)
+    value_goals: Goals = checked(VALUE_GOALS, PROBABILITIES)  # critic's goal mixture (current, trajectory, random)
     alpha: float = checked(10.0, NOT_NEGATIVE)  # inverse temperature of the advantage
     kappa: float = checked(0.9, EXPECTILE)  # expectile over actions and outcomes
 

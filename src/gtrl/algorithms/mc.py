@@ -27,7 +27,7 @@ class MC(Algorithm):
     reference: ClassVar = "Tian et al. 2021; Shah et al. 2021"
     trajectory_goals: ClassVar = True
 
-    value_goals: Goals = checked(TRAJECTORY_GOALS, PROBABILITIES)  # critic's goals: P(current, trajectory, random)
+    value_goals: Goals = checked(TRAJECTORY_GOALS, PROBABILITIES)  # critic's goal mixture (current, trajectory, random)
     alpha: float = checked(0.1, NOT_NEGATIVE)  # behaviour cloning coefficient
 
     def init(self, key: Array, spec: Spec) -> ActorCritic:

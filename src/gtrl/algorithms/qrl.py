@@ -63,7 +63,7 @@ class QRL(Algorithm):
         "puzzle": 0.3,
     }
 
-    value_goals: Goals = checked(RANDOM_GOALS, PROBABILITIES)  # critic's goals: P(current, trajectory, random)
+    value_goals: Goals = checked(RANDOM_GOALS, PROBABILITIES)  # critic's goal mixture (current, trajectory, random)
     alpha: float = checked(0.003, NOT_NEGATIVE)  # behaviour cloning coefficient
     slack: float = checked(0.05, NOT_NEGATIVE)  # tolerated mean square of the excess of step lengths over one
     latent: int = checked(512, COUNT)  # width of the embedding phi

@@ -43,7 +43,7 @@ class TRL(Algorithm):
     averaged: ClassVar = "critic"
     trajectory_goals: ClassVar = True
 
-    value_goals: Goals = checked(TRAJECTORY_GOALS, PROBABILITIES)  # critic's goals: P(current, trajectory, random)
+    value_goals: Goals = checked(TRAJECTORY_GOALS, PROBABILITIES)  # critic's goal mixture (current, trajectory, random)
     lambda_: Lambda = checked(0.0, NOT_NEGATIVE)  # distance weight: exponent of rho
     alpha: float = checked(0.1, NOT_NEGATIVE)  # behaviour cloning coefficient
     kappa: float = checked(SUBGOAL_EXPECTILE, EXPECTILE)  # expectile over sub-goals
