@@ -266,7 +266,7 @@ def test_optimisations_of_a_run() -> None:
         assert speed.is_enabled("flat")
         assert not speed.is_enabled("kernels")
     assert not speed.is_enabled("flat")
-    with pytest.raises(ConfigError, match="fast names 'magic'"):
+    with pytest.raises(ConfigError, match="fast has 'magic'"):
         config.Training(fast=("magic",))  # pyright: ignore[reportArgumentType]
     with pytest.raises(ConfigError, match="devices is 99; there"):
         config.Training(devices=99)

@@ -42,7 +42,7 @@ class Algorithm(ABC):
     name: ClassVar[str]  # in commands and files
     title: ClassVar[str]  # in tables and messages
     family: ClassVar[Family]
-    idea: ClassVar[str]  # a description of one line
+    idea: ClassVar[str]  # a one-line description
     reference: ClassVar[str]
     reconstruction: ClassVar[bool] = False  # implemented from a description in words, without published formulas
     averaged: ClassVar[str | None] = None  # the field of `nets` whose moving average is the target

@@ -1,4 +1,4 @@
-"""MC: regression on the discount of the number of steps that the trajectory took to the goal."""
+"""MC: regression on gamma^T, where T is the number of steps that the trajectory took to the goal."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -76,8 +76,9 @@ def _restored(path: Path, name: str, saved: Any, like: Any) -> jax.Array:
     native = np.dtype(expected.dtype).kind in "biufc"
     dtype = expected.dtype if native else np.dtype(f"u{expected.dtype.itemsize}")
     if saved is None or saved.shape != expected.shape or saved.dtype != dtype:
-        found = "missing" if saved is None else f"{saved.dtype}{saved.shape}"
-        raise RunError(f"the checkpoint {path} does not fit this run: {name} is {found}, not {like.dtype}{like.shape}.")
+        actual = "missing" if saved is None else f"{saved.dtype}{saved.shape}"
+        required = f"{like.dtype}{like.shape}"
+        raise RunError(f"the checkpoint {path} does not fit this run: {name} is {actual}, not {required}.")
     array = jax.numpy.asarray(saved if native else saved.view(expected.dtype))
     return jax.random.wrap_key_data(array) if _is_key(like) else array
 

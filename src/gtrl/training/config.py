@@ -24,11 +24,11 @@ class Training:
     """Settings of training that are independent of the method: length, batch size, precision, logs, checkpoints."""
 
     steps: int = checked(GRADIENT_STEPS, COUNT)  # gradient steps
-    batch_size: int = checked(BATCH_SIZE, COUNT)
-    learning_rate: float = checked(LEARNING_RATE, POSITIVE)
+    batch_size: int = checked(BATCH_SIZE, COUNT)  # transitions in a batch
+    learning_rate: float = checked(LEARNING_RATE, POSITIVE)  # of the optimiser
     precision: Literal["float32", "bfloat16"] = "float32"  # of the networks; float32 is advised for QRL and IVL
     fast: tuple[speed.Optimisation, ...] | None = None  # speed optimisations; by default all that help on this device
-    devices: int | None = None  # devices for seeds and, if more, the batch; by default as many as divide the seeds
+    devices: int | None = None  # devices that share the seeds, then the batch; by default as many as divide the seeds
     # The moving average of the target uses the networks after the update (Algorithm 1) or before it (public code).
     target_from: Literal["updated", "previous"] = "updated"
     log_every: int = checked(5000, COUNT)  # steps between two rows of the log
@@ -36,15 +36,15 @@ class Training:
     checkpoints: tuple[int, ...] = SCORED_STEPS  # steps whose checkpoints are never removed; nor is the last step's
     checkpoint_every: int = checked(0, COUNT_OR_ZERO)  # steps between two checkpoints with policies; 0 for none
     checkpoint_minutes: float = checked(5.0, POSITIVE)  # minutes between two checkpoints that only serve to resume
-    keep: int = checked(3, COUNT)  # number of checkpoints at other steps that are kept, the newest
+    keep: int = checked(3, COUNT)  # how many of the other checkpoints are kept, the newest ones
 
     def __post_init__(self) -> None:
         check_fields(self)
         for name in self.fast or ():
             if name not in speed.OPTIMISATIONS:
-                raise ConfigError(f"fast names '{name}'; it may name {', '.join(speed.OPTIMISATIONS)}.")
+                raise ConfigError(f"fast has '{name}'; the optimisations are {', '.join(speed.OPTIMISATIONS)}.")
         if self.devices is not None and not 1 <= self.devices <= jax.local_device_count():
-            raise ConfigError(f"devices is {self.devices}; there are {jax.local_device_count()} here.")
+            raise ConfigError(f"devices is {self.devices}; this machine has {jax.local_device_count()}.")
 
     @property
     def checkpoint_steps(self) -> list[int]:

@@ -80,7 +80,7 @@ class Start(NamedTuple):
     """Where training starts."""
 
     step: int
-    states: State | None  # of the checkpoint; None: training starts from scratch
+    states: State | None  # those of the checkpoint; None if training starts from scratch
     is_logged: Callable[[int], bool]  # whether the rows of a step in existing log files belong to the run
 
 

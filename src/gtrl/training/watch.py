@@ -76,7 +76,7 @@ def _seed_report(before: Any, after: Any, k: int) -> dict[str, Any]:
 
 
 def _largest(state: Any, k: int) -> dict[str, float]:
-    """The maximum absolute value in each part of a seed's state (nets.critic, target, ...); may not be finite."""
+    """The maximum absolute value in each part of a seed's state (nets.critic, target, ...); NaN if one is NaN."""
     largest: dict[str, float] = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(state._replace(sums={})):
         if path[0] == jax.tree_util.GetAttrKey("optimizer") and leaf.ndim <= 1:
