@@ -26,6 +26,7 @@ class Generator(eqx.Module):
     network: Network
 
     def __call__(self, s: Array, a: Array, g: Array) -> tuple[Array, Array]:
+        """Returns the proposed sub-goal w and the action a_w."""
         offset, action = jnp.split(self.network(s, a, g), [s.shape[-1]], -1)
         return (s + g) / 2 + offset, jnp.tanh(action)
 

@@ -73,4 +73,5 @@ class IQL(Algorithm):
         return o.total(metrics | {"q": q.mean(), "v": v.mean()}, critic=critic_loss, value=value_loss, actor=actor_loss)
 
     def value(self, nets: Nets, observation: Array, goal: Array) -> Array:
+        """Returns E[gamma^T], converted from the critic's minimum at the policy's action."""
         return o.discount_from_step_cost(critic_at_policy(nets.actor, nets.critic, observation, goal), self.gamma)

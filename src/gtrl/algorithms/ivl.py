@@ -73,4 +73,5 @@ class IVL(Algorithm):
         return o.total(metrics, value=value_loss, actor=(weight * cloning).mean())
 
     def value(self, nets: Nets, observation: Array, goal: Array) -> Array:
+        """Returns E[gamma^T], converted from the mean of V over the ensemble."""
         return o.discount_from_step_cost(nets.v(observation, goal).mean(0), self.gamma)

@@ -110,5 +110,6 @@ class QRL(Algorithm):
         )
 
     def value(self, nets: Nets, observation: Array, goal: Array) -> Array:
+        """Returns gamma^d, where d is the predicted distance to the task's goal."""
         distance = nets.model.head(nets.model.quasimetric.phi(observation), goal)[:, 0]
         return self.gamma ** jax.nn.relu(distance)

@@ -39,6 +39,7 @@ class TD(Algorithm):
 
     @property
     def lookahead(self) -> int:
+        """The n of the n-step target."""
         return self.n
 
     def init(self, key: Array, spec: Spec) -> ActorCritic:

@@ -53,6 +53,7 @@ class TRL(Algorithm):
 
     @classmethod
     def defaults(cls, task: Task) -> dict[str, Any]:
+        """Returns the task's defaults, with the published lambda and alpha where there are any."""
         published = dict(zip(("lambda_", "alpha"), PUBLISHED_LAMBDA_ALPHA.get(task.name, ()), strict=False))
         return super().defaults(task) | published
 

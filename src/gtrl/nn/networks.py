@@ -58,6 +58,7 @@ class Network(eqx.Module):
     layers: tuple[mlp.Layer, ...]
 
     def __call__(self, *inputs: Array) -> Array:
+        """Returns the network's result for inputs of shape (B, size)."""
         return self.read(forward(self.layers, jnp.concatenate(inputs, -1)))
 
     def read(self, output: Array) -> Array:
