@@ -85,7 +85,7 @@ class Session:
 
     def __post_init__(self) -> None:
         self.start_time = time.perf_counter()
-        self.initial_states: State | None = None  # until `train` takes them
+        self.initial_states: Any = None  # a `State`: set before `train`, which takes it
         # Whether the rows of a step in existing log files belong to the run; see `gtrl.training.resume.Start`.
         self.is_logged: Callable[[int], bool] = lambda _: True
         self.signals: Stop | None = None
@@ -145,7 +145,6 @@ class Session:
     def _take_initial_states(self) -> State:
         """Returns the initial states and drops the reference to them, so that training can free their memory."""
         states, self.initial_states = self.initial_states, None
-        assert states is not None
         return states
 
     def _resume_hint(self) -> str:
