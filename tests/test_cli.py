@@ -895,7 +895,7 @@ def test_help(command: str, message: str, gtrl: Gtrl) -> None:
 
 
 def test_bench(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "CHUNK_STEPS", 1)  # the fewest steps of a repeat, also of large matrix products
+    monkeypatch.setattr(driver, "MIN_CHUNK_STEPS", 1)  # the fewest steps of a repeat, also of large matrix products
     small = ["--task", MINI, "--hidden", "8", "--batch-sizes", "16", "--transitions", "400", "--repeats", "1"]
     assert (
         cli.main(
