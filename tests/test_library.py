@@ -68,7 +68,7 @@ def test_path_dataset_and_data_train_the_same(data: Data, mini_file: Path, tmp_p
 def test_one_seed(data: Data, tmp_path: Path) -> None:
     run = gtrl.train("bc", data, out=tmp_path / "run", **{**SETTINGS, "seeds": 0})
     assert run.seeds == [0]
-    with pytest.raises(ConfigError, match="different numbers"):
+    with pytest.raises(ConfigError, match="different integers"):
         gtrl.train("bc", data, out=tmp_path / "other", **{**SETTINGS, "seeds": []})
 
 
@@ -459,7 +459,7 @@ def test_seeds_may_be_any_integer_type(data: Data, tmp_path: Path) -> None:
     run = gtrl.train("bc", data, out=tmp_path / "run", **{**SETTINGS, "seeds": np.arange(2)})
     assert run.seeds == [0, 1]
     for seeds in ([0.5], True, "0", [-1], [1, 1]):
-        with pytest.raises(ConfigError, match="different numbers from 0"):
+        with pytest.raises(ConfigError, match="different integers from 0"):
             gtrl.train("bc", data, out=tmp_path / "other", **{**SETTINGS, "seeds": seeds})
 
 
@@ -500,7 +500,7 @@ def without(fields: dict[str, Any], name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("callbacks", [Recorder, [Recorder], "own_everything.callback:LossCsv", None])
 def test_invalid_callbacks_are_rejected(callbacks: Any, data: Data, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"not an object of a subclass of gtrl\.Callback"):
+    with pytest.raises(ConfigError, match=r"not an instance of a subclass of gtrl\.Callback"):
         gtrl.train("bc", data, out=tmp_path / "run", callbacks=callbacks, **SETTINGS)
 
 

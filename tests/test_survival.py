@@ -491,7 +491,7 @@ def test_gpu_run_resumes_with_its_own_compilation_cache(mini_file: Path, tmp_pat
 
 def test_compilation_cache_key_depends_on_the_program(uninterrupted: Run) -> None:
     config = uninterrupted.config
-    kind = programs.kind_of(config)
+    kind = programs.program_key(config)
     same = config | {"seeds": [7, 8], "training": config["training"] | {"steps": 7, "keep": 1}}
     assert programs.program_key(same) == kind
     for other in (
