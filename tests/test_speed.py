@@ -367,7 +367,7 @@ def trained(algorithm, how, seeds):
     states = loop.advance(algorithm, how, states, keys, data, 3)
     return states, keys, jax.device_get((states, monitor.validate(algorithm, how, states, keys, data)))
 
-assert tuple(devices.mesh(update(2), 4).shape.values()) == (2, 1)
+assert tuple(devices.make_mesh(update(2), 4).shape.values()) == (2, 1)
 for method, seeds, meshes in CASES:  # each mesh against one device
     algorithm = make(method, hidden=(16,))
     expected = trained(algorithm, update(1), seeds)[-1]
