@@ -268,7 +268,7 @@ def test_optimisations_of_a_run() -> None:
     assert not speed.is_enabled("flat")
     with pytest.raises(ConfigError, match="fast has 'magic'"):
         config.Training(fast=("magic",))  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ConfigError, match="devices is 99; there"):
+    with pytest.raises(ConfigError, match="devices is 99; this machine has 1"):
         config.Training(devices=99)
     with pytest.raises(ConfigError, match="4 seeds and batches of 32 do not divide evenly"):
         devices.make_mesh(config.Update(batch_size=32, learning_rate=1e-3, devices=3), 4)
