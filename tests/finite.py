@@ -1,6 +1,6 @@
 """Finite processes with known answers: the exact fixed points of the losses of GTRL and TRL, by enumeration.
 
-Written in NumPy from the paper, independently of `gtrl`: every draw (transition, goal, sub-goal) is listed with
+Written in NumPy from the paper, independently of `gtrl`: every draw (transition, goal, subgoal) is listed with
 its probability, and each table entry is the weighted expectile of its targets, found by bisection.
 """
 
@@ -13,7 +13,7 @@ GAMMA = 0.99
 
 @dataclass(frozen=True)
 class Draw:
-    """One outcome of the sampler: state, its successor, goal, sub-goal and the one after it, by state index."""
+    """One outcome of the sampler: state, its successor, goal, subgoal and the one after it, by state index."""
 
     probability: float
     s: int
@@ -30,7 +30,7 @@ def teleporter() -> list[list[int]]:
 
 
 def draws(trajectories: list[list[int]], mixture: tuple[float, float, float], gamma: float = GAMMA) -> list[Draw]:
-    """All outcomes of drawing a transition, a goal by the mixture (geometric offsets), and a sub-goal."""
+    """All outcomes of drawing a transition, a goal by the mixture (geometric offsets), and a subgoal."""
     rows = [(t, i) for t, trajectory in enumerate(trajectories) for i in range(len(trajectory))]
     transitions = [(t, i) for t, i in rows if i < len(trajectories[t]) - 1]
     result = []

@@ -132,7 +132,7 @@ def test_navigate_draws_a_new_vertex_on_arrival() -> None:
 
 @pytest.fixture(scope="module")
 def walk() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Actions, the directions they were made of, and the vectors to OGBench's sub-goal, over a few episodes."""
+    """Actions, the directions they were made of, and the vectors to OGBench's subgoal, over a few episodes."""
     collector = Watched(ogbench_task("pointmaze-teleport-stitch"))
     episodes = [collector.watch(seed) for seed in range(10)]
     actions = np.concatenate([episode["actions"] for episode, _ in episodes])

@@ -215,7 +215,7 @@ def seed_of(*words: int) -> np.random.SeedSequence:
 
 
 def way_to(maze: Any, here: np.ndarray, there: np.ndarray) -> np.ndarray:
-    """The unit vector to OGBench's sub-goal; within the target's cell, in soccer, to the target itself."""
+    """The unit vector to OGBench's subgoal; within the target's cell, in soccer, to the target itself."""
     subgoal, _ = maze.get_oracle_subgoal(here, there)
     if hasattr(maze, "get_agent_ball_xy") and maze.xy_to_ij(here) == maze.xy_to_ij(there):
         subgoal = there

@@ -180,7 +180,7 @@ def test_subgoals(geometric):
 
 @pytest.mark.parametrize("geometric", [True, False])
 def test_joint_distribution(geometric):
-    """Goal, sub-goal and the actor's goal depend on each other through the state alone (and k on j)."""
+    """Goal, subgoal and the actor's goal depend on each other through the state alone (and k on j)."""
     lengths = (4, 3)
     rows, ends = sum(lengths), ends_of(lengths)
     how = {"value_geometric": geometric, "actor_geometric": not geometric}

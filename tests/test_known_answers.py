@@ -452,7 +452,7 @@ def test_trl_and_gtrl_in_a_deterministic_corridor(method):
 def test_tdp_learns_the_value_of_the_shortest_path(process):
     """With every transition a candidate: V_DC = gamma^d of Proposition 1, luck or no luck, whatever the action.
 
-    (The state itself is a sub-goal too, with value 1, and its best action then counts for every action.) Plain gradient
+    (The state itself is a subgoal too, with value 1, and its best action then counts for every action.) Plain gradient
     descent, for a value that once was too high is its own target from then on, through the state itself.
     A value of d steps is composed of at most d base cases and d - 1 products, each off by the residual: 2 d in all.
     """
@@ -501,7 +501,7 @@ def test_coe_generator_finds_the_best_subgoal():
     """On a critic that falls off with the squared miss of s + a = w and w + a_w = g, the best proposal is known."""
     rng = np.random.default_rng(0)
     s, a = rng.uniform(-1, 1, (2, 200, 1))
-    g = s + a + 0.5  # so that the best action at the sub-goal, g - w, is one that tanh reaches
+    g = s + a + 0.5  # so that the best action at the subgoal, g - w, is one that tanh reaches
 
     class Miss(eqx.Module):
         def __call__(self, x: Array, action: Array, y: Array) -> Array:

@@ -233,9 +233,9 @@ def test_maze_distinguishes_the_methods():
 
 
 def trl_at_the_goal(kappa: float) -> float:
-    """TRL's Q(s, g) on Example 1, by hand. By A, the sub-goal A makes gamma^2; by B, ten of eleven make gamma^11.
+    """TRL's Q(s, g) on Example 1, by hand. By A, the subgoal A makes gamma^2; by B, ten of eleven make gamma^11.
 
-    The sub-goal s makes Q(s, g) itself, which pulls nowhere. The goal g is drawn from s with probability gamma and
+    The subgoal s makes Q(s, g) itself, which pulls nowhere. The goal g is drawn from s with probability gamma and
     gamma^10, offsets being clipped at the end.
     """
     lucky, unlucky = kappa * GAMMA * 1 / 2, (1 - kappa) * GAMMA**10 * 10 / 11

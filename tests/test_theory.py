@@ -154,7 +154,7 @@ def test_a_weight_needs_no_hindsight_draws():
 
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 0.9, 0.99, 0.999])
 def test_model_draws_are_a_distribution(gamma: float):
-    """However close to 1 the discount is: goals far ahead, and sub-goals one among many."""
+    """However close to 1 the discount is: goals far ahead, and subgoals one among many."""
     draws = model_draws(teleporter(), ALWAYS, gamma)
     assert draws.probability.sum() == pytest.approx(1, abs=1e-11)
     assert draws.probability[draws.m].sum() == pytest.approx(0.5, abs=1e-11)
@@ -305,7 +305,7 @@ def log_of(paths: list[Path]) -> Log:
 
 
 def enumerated(paths: list[Path], gamma: float, mixture: Goals, *, by_position: bool) -> Tally:
-    """Every transition, goal row and sub-goal row, one by one."""
+    """Every transition, goal row and subgoal row, one by one."""
     rows = sum(len(path) for path in paths)
     transitions = rows - len(paths)
     tally: Tally = defaultdict(float)
@@ -438,7 +438,7 @@ def test_fits_that_do_not_converge_raise(monkeypatch: pytest.MonkeyPatch):
 def summed(
     process: Process, beta: np.ndarray, gamma: float, mixture: Goals, rows: np.ndarray, *, restored: bool
 ) -> Tally:
-    """Goals K = 1, 2, ... steps after s, sub-goals k < K steps after it, 100 of each; .7^100 is below 1e-15."""
+    """Goals K = 1, 2, ... steps after s, subgoals k < K steps after it, 100 of each; .7^100 is below 1e-15."""
     (states, actions), terms = beta.shape, 100
     lands = process.dense.reshape(-1, states)
     pairs, steps = states * actions, (lands[:, :, None] * beta).reshape(states * actions, -1)

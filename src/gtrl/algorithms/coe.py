@@ -1,4 +1,4 @@
-"""COE: the transitive update through a sub-goal that a generator proposes."""
+"""COE: the transitive update through a subgoal that a generator proposes."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -18,7 +18,7 @@ from gtrl.nn.networks import ActorCritic, Critic, Network, init_mlp
 
 
 class Generator(eqx.Module):
-    """Proposes a sub-goal and the action there, given (s, a, g).
+    """Proposes a subgoal and the action there, given (s, a, g).
 
     The network predicts an offset from the midpoint of state and goal, which is close to 0 at initialisation.
     """
@@ -26,27 +26,27 @@ class Generator(eqx.Module):
     network: Network
 
     def __call__(self, s: Array, a: Array, g: Array) -> tuple[Array, Array]:
-        """Returns the proposed sub-goal w and the action a_w."""
+        """Returns the proposed subgoal w and the action a_w."""
         offset, action = jnp.split(self.network(s, a, g), [s.shape[-1]], -1)
         return (s + g) / 2 + offset, jnp.tanh(action)
 
 
 class Nets(ActorCritic):
-    """The networks of GTRL, and the generator of sub-goals."""
+    """The networks of GTRL, and the generator of subgoals."""
 
     generator: Generator
 
 
 @dataclass(frozen=True)
 class COE(Algorithm):
-    """Equation 3 with a network in place of the maximum over sub-goals. A reconstruction.
+    """Equation 3 with a network in place of the maximum over subgoals. A reconstruction.
 
     The paper's appendix on baselines has one sentence on COE: a second network, trained next to the critic, proposes
-    the sub-goal. The rest was chosen for this implementation:
+    the subgoal. The rest was chosen for this implementation:
 
-    - The generator takes (s, a, g) and also proposes the action at the sub-goal, as equation 3 maximises over both.
+    - The generator takes (s, a, g) and also proposes the action at the subgoal, as equation 3 maximises over both.
     - It maximises the logarithm of the composition under the critic, with the minimum over the ensemble.
-    - It is regularised towards the sub-goal logged between state and goal, where there is one, as the policy is
+    - It is regularised towards the subgoal logged between state and goal, where there is one, as the policy is
       towards logged actions (`anchor`).
     - Goals (`value_goals`) and base cases are those of this package's TDP.
     """
@@ -54,13 +54,13 @@ class COE(Algorithm):
     name: ClassVar = "coe"
     title: ClassVar = "COE"
     family: ClassVar = "triangle inequality"
-    idea: ClassVar = "composition through a sub-goal that a second network proposes"
+    idea: ClassVar = "composition through a subgoal that a second network proposes"
     reference: ClassVar = "Piekos et al. 2023"
     reconstruction: ClassVar = True
     averaged: ClassVar = "critic"
 
     alpha: float = checked(0.1, NOT_NEGATIVE)  # behaviour cloning coefficient
-    anchor: float = checked(0.1, NOT_NEGATIVE)  # weight of the penalty that keeps proposals near logged sub-goals
+    anchor: float = checked(0.1, NOT_NEGATIVE)  # weight of the penalty that keeps proposals near logged subgoals
     distill: bool = True  # train a second critic on the task's goals; off only where goals are whole states
 
     def init(self, key: Array, spec: Spec) -> Nets:
@@ -74,7 +74,7 @@ class COE(Algorithm):
         s, a, g = batch.observation, batch.action, batch.value_goal
         w, a_w = nets.generator(s, a, g)
 
-        # --- critic: composition through the proposed sub-goal ---
+        # --- critic: composition through the proposed subgoal ---
         proposal = jax.lax.stop_gradient((w, a_w))
         first, second = fused((target, s, a, proposal[0]), (target, *proposal, g))
         composed = jax.nn.sigmoid(first) * jax.nn.sigmoid(second)

@@ -24,7 +24,7 @@ class GTRL(Algorithm):
     name: ClassVar = "gtrl"
     title: ClassVar = "GTRL"
     family: ClassVar = "triangle inequality"
-    idea: ClassVar = "composition through a sub-goal, grounded in a one-step target for every goal"
+    idea: ClassVar = "composition through a subgoal, grounded in a one-step target for every goal"
     reference: ClassVar = "GTRL: Grounding Divide-and-Conquer Value Learning with Temporal Differences"
     averaged: ClassVar = "critic"
 

@@ -75,7 +75,7 @@ def discount_from_step_cost(v: Array, gamma: float) -> Array:
 
 
 def split_expectile(m: Array, subgoal: float, single_step: float) -> Array:
-    """The expectile kappa: `subgoal`, optimistic over sub-goals, where m = 1; `single_step` where m = 0. Equation 7."""
+    """The expectile kappa: `subgoal`, optimistic over subgoals, where m = 1; `single_step` where m = 0. Equation 7."""
     return jnp.where(m, subgoal, single_step)
 
 

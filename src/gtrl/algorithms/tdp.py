@@ -1,4 +1,4 @@
-"""TDP: the transitive update with a hard maximum over sub-goals drawn from the data."""
+"""TDP: the transitive update with a hard maximum over subgoals drawn from the data."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -19,7 +19,7 @@ from gtrl.nn.networks import ActorCritic, Critic
 
 @dataclass(frozen=True)
 class TDP(Algorithm):
-    """Equation 3 with a search for the sub-goal. A reconstruction.
+    """Equation 3 with a search for the subgoal. A reconstruction.
 
     The paper's appendix on baselines has one sentence on TDP: equation 3 with a hard maximum over candidates from the
     dataset. The rest was chosen for this implementation:
@@ -35,13 +35,13 @@ class TDP(Algorithm):
     name: ClassVar = "tdp"
     title: ClassVar = "TDP"
     family: ClassVar = "triangle inequality"
-    idea: ClassVar = "composition through the best of some sub-goals drawn from the data"
+    idea: ClassVar = "composition through the best of some subgoals drawn from the data"
     reference: ClassVar = "Kaelbling 1993; Dhiman et al. 2018; Jurgenson et al. 2020"
     reconstruction: ClassVar = True
     averaged: ClassVar = "critic"
 
     alpha: float = checked(0.1, NOT_NEGATIVE)  # behaviour cloning coefficient
-    candidates: int = checked(8, COUNT)  # number of sub-goals the maximum is taken over
+    candidates: int = checked(8, COUNT)  # number of subgoals the maximum is taken over
     distill: bool = True  # train a second critic on the task's goals; off only where goals are whole states
 
     def init(self, key: Array, spec: Spec) -> ActorCritic:

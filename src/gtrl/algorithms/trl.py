@@ -1,4 +1,4 @@
-"""TRL: divide-and-conquer values by an expectile over sub-goals of one trajectory (equation 5)."""
+"""TRL: divide-and-conquer values by an expectile over subgoals of one trajectory (equation 5)."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -38,7 +38,7 @@ class TRL(Algorithm):
     name: ClassVar = "trl"
     title: ClassVar = "TRL"
     family: ClassVar = "triangle inequality"
-    idea: ClassVar = "composition through a sub-goal of the same trajectory, expectile instead of maximum"
+    idea: ClassVar = "composition through a subgoal of the same trajectory, expectile instead of maximum"
     reference: ClassVar = "Park et al. 2026, Transitive RL"
     averaged: ClassVar = "critic"
     trajectory_goals: ClassVar = True
@@ -46,7 +46,7 @@ class TRL(Algorithm):
     value_goals: Goals = checked(TRAJECTORY_GOALS, PROBABILITIES)  # critic's goal mixture (current, trajectory, random)
     lambda_: Lambda = checked(0.0, NOT_NEGATIVE)  # distance weight: exponent of rho
     alpha: float = checked(0.1, NOT_NEGATIVE)  # behaviour cloning coefficient
-    kappa: float = checked(SUBGOAL_EXPECTILE, EXPECTILE)  # expectile over sub-goals
+    kappa: float = checked(SUBGOAL_EXPECTILE, EXPECTILE)  # expectile over subgoals
     rho_reads: Literal["critic", "target"] = "critic"  # rho is computed from Q(s, a, g) (paper) or y_dc (public code)
     actor_reads: Literal["logit", "value"] = "logit"  # what the actor maximises: the critic's logit or its sigmoid
     distill: bool = True  # train a second critic on the task's goals; off only where goals are whole states

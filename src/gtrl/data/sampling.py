@@ -1,4 +1,4 @@
-"""Sampling of transitions, goals and sub-goals: a pure function from (key, dataset) to a batch."""
+"""Sampling of transitions, goals and subgoals: a pure function from (key, dataset) to a batch."""
 
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ class Batch(NamedTuple):
 
     A row is a transition (s_i, a_i, s_{i+1}) of a trajectory, a value goal at row j of the dataset, and an actor
     goal. `decomposable` (m in the paper) is true if the value goal is later on the same trajectory, however it was
-    drawn. Only then is the sub-goal w = s_k, k uniform on {i, ..., j-1}, meaningful; otherwise k = i. The `*_is_*`
+    drawn. Only then is the subgoal w = s_k, k uniform on {i, ..., j-1}, meaningful; otherwise k = i. The `*_is_*`
     flags are the base cases of equations 5 and 6.
     """
 
@@ -126,7 +126,7 @@ def sample_batch(
 
 
 def gather(dataset: Dataset, i: Array, j: Array, k: Array, actor_j: Array, lookahead: int = 1) -> Batch:
-    """Returns the batch of transitions at rows i, value goals at j, sub-goals at k and actor goals at actor_j."""
+    """Returns the batch of transitions at rows i, value goals at j, subgoals at k and actor goals at actor_j."""
     rows, end = dataset.observations.shape[0], dataset.ends[i]
     state = dataset.identity
     steps = jnp.arange(lookahead + 1)

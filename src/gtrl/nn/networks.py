@@ -201,7 +201,7 @@ def critic_at_policy(actor: Actor, critic: Critic | Bilinear, observation: Array
 class ActorCritic(eqx.Module):
     """The networks of most methods with a critic.
 
-    The critic of a method that composes values takes whole states as goals, because a sub-goal is a state. Then
+    The critic of a method that composes values takes whole states as goals, because a subgoal is a state. Then
     `oracle_critic` takes the task's goal (the oracle goal) and is distilled from `critic`. In other methods `critic`
     takes the task's goal itself and `oracle_critic` is None.
     """
