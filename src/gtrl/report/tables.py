@@ -19,9 +19,7 @@ def summary(rows: Sequence[Row]) -> Any:
         rates = [100 * by_goal[goal]["successes"] / by_goal[goal]["episodes"] for goal in goals]
         lines.append([seed, f"{step:,}", *(f"{rate:.0f}" for rate in rates), f"{np.mean(rates):.1f}"])
     first = rows[0]
-    title = (
-        f"{display_name(first['algorithm'])} on {first['task']}: success in %, {first['episodes']} episodes per goal"
-    )
+    title = f"{display_name(first['algorithm'])} on {first['task']}: % success, {first['episodes']} episodes per goal"
     return console.table(title, ["seed", "step", *goals, "overall"], lines, text=0)
 
 
