@@ -27,7 +27,7 @@ default_role = "literal"  # `name` in a docstring is code
 nitpicky = True
 nitpick_ignore_regex = [
     (r"py:.*", r"(?!gtrl\.).*"),  # links to other packages would need a network
-    (r"py:.*", r"gtrl\.(registry\.Entry|training\.loop\.State|data\.shards\.Rotation)"),  # internal
+    (r"py:.*", r"gtrl\.(registry\.Entry|training\.(loop\.State|config\.Update)|data\.shards\.Rotation)"),  # internal
 ]
 
 # --- pages ---
