@@ -1,8 +1,11 @@
 """Shared fixtures: small dataset files and one small trained run per session. Sets up fast compilation."""
 
+import atexit
 import gc
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +23,13 @@ MAX_MEMORY_BYTES = 2 * 2**30  # of a worker; compiled programs are then cleared 
 # Most programs here run for a few steps only, so XLA's optimisations would take longer than everything else.
 # Set before JAX is imported, and in the environment, so that subprocesses compile quickly too.
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
-os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"  # tests leave nothing in the home directory
+# Compiled programs are shared by the workers, their subprocesses and tests that clear JAX's caches, until the end.
+if "PYTEST_XDIST_WORKER" not in os.environ:  # workers inherit the environment of the main process
+    cache = tempfile.mkdtemp(prefix="gtrl-tests-")
+    atexit.register(shutil.rmtree, cache, ignore_errors=True)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = cache
+    os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "true"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ.pop("COLUMNS", None)  # the width of printed tables must not depend on the terminal
 quick = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {quick}"

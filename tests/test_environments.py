@@ -384,7 +384,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("backend", [pytest.param("abacus", marks=pytest.mark.soak), "osmesa"])
+@pytest.mark.parametrize("backend", ["abacus", "osmesa"])
 def test_collecting_and_evaluating_need_no_opengl(backend: str, tmp_path: Path) -> None:
     """`abacus` is not a backend; the OpenGL library of `osmesa` is hidden from the loader."""
     sizes = {"observation_dim": 2, "goal_dim": 2, "action_dim": 2}

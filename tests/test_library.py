@@ -18,7 +18,6 @@ import pytest
 
 import gtrl
 from gtrl.algorithms.bc import BC
-from gtrl.algorithms.gtrl import GTRL
 from gtrl.data.dataset import Data, Dataset, load_dataset
 from gtrl.data.sampling import Batch
 from gtrl.errors import ConfigError, RunError
@@ -116,12 +115,12 @@ def test_algorithm_object_is_used_unchanged_with_a_warning(
     data: Data, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     how = {name: value for name, value in SETTINGS.items() if name != "hidden"}
-    run = gtrl.train(GTRL(hidden=(8,)), data, out=tmp_path / "object", **how)
+    run = gtrl.train(BC(hidden=(8,)), data, out=tmp_path / "object", **how)
     assert run.config["algorithm"]["gamma"] == 0.99  # the class's, where the task has 0.995
-    assert "GTRL differs from its defaults for pointmaze-mini-navigate: gamma is 0.99, not 0.995" in caplog.text
-    assert f"gtrl.make('gtrl', '{MINI}') has the task's" in caplog.text
+    assert "BC differs from its defaults for pointmaze-mini-navigate: gamma is 0.99, not 0.995" in caplog.text
+    assert f"gtrl.make('bc', '{MINI}') has the task's" in caplog.text
     caplog.clear()
-    run = gtrl.train(gtrl.make("gtrl", MINI, hidden=(8,)), data, out=tmp_path / "made", **how)
+    run = gtrl.train(gtrl.make("bc", MINI, hidden=(8,)), data, out=tmp_path / "made", **how)
     assert run.config["algorithm"]["gamma"] == 0.995
     assert not caplog.messages
 
@@ -295,7 +294,7 @@ def test_user_defined_optimiser_and_sampler(fast: Any, data: Data, tmp_path: Pat
 
 def test_flat_parameters_change_nothing(data: Data, tmp_path: Path) -> None:
     """Adam on one vector is Adam on every array; the checkpoint is the same tree of arrays either way."""
-    runs = [gtrl.train("gtrl", data, out=tmp_path / str(fast), fast=fast, **SETTINGS) for fast in ((), ("flat",))]
+    runs = [gtrl.train("td", data, out=tmp_path / str(fast), fast=fast, **SETTINGS) for fast in ((), ("flat",))]
     files = [np.load(run.checkpoints / "20.npz") for run in runs]
     assert files[0].files == files[1].files
     for name in files[0].files:

@@ -131,7 +131,14 @@ def test_layer_norm_far_from_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(kernels.activate(z, bias, scale, shift), expected, atol=3e-4)
 
 
-@pytest.mark.parametrize("sizes", [(7, 64, 32, 1), (7, 64, 32, 3), (7, 16, 1)])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        (7, 64, 32, 1),
+        (7, 16, 3),
+        *(pytest.param(sizes, marks=pytest.mark.soak) for sizes in ((7, 64, 32, 3), (7, 16, 1))),
+    ],
+)
 @pytest.mark.parametrize("members", [None, 3])
 @pytest.mark.usefixtures("both_ways")
 def test_forward(sizes: tuple[int, ...], members: int | None) -> None:
@@ -385,15 +392,17 @@ import tempfile
 import gtrl
 from gtrl.data.dataset import Data
 rows = []
-for count in (1, 4):
+for count in (1, 2, 4):  # two: seeds alone over devices
     with tempfile.TemporaryDirectory() as folder:
         run = gtrl.train(
-            "bc", Data(data, data), out=folder + "/run", seeds=[0, 1], steps=4, log_every=2, batch_size=32, hidden=(8,),
+            "bc", Data(data), out=folder + "/run", seeds=[0, 1], steps=4, log_every=2, batch_size=32, hidden=(8,),
             devices=count, show=False,
         )
         assert run.config["training"]["devices"] == count
         rows.append([list(row.values()) for row in run.metrics()])
-np.testing.assert_allclose(*rows, rtol=2e-5)
+np.testing.assert_allclose(rows[1:], rows[:1] * 2, rtol=2e-5)
+algorithm, how, keys = make("bc", hidden=(8,)), update(4), loop.seed_keys(range(2))
+states = loop.init(algorithm, how, spec, keys, data)
 text = loop.program(how).lower(algorithm, how, states, keys, data, jnp.int32(1)).compile().as_text()
 assert "all-reduce" in text  # gradients are summed over the devices
 print("spread")
