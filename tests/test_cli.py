@@ -898,15 +898,13 @@ def test_bench(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: 
     monkeypatch.setattr(driver, "MIN_CHUNK_STEPS", 1)  # the fewest steps of a repeat, also of large matrix products
     small = ["--task", MINI, "--hidden", "8", "--batch-sizes", "16", "--transitions", "400", "--repeats", "1"]
     assert (
-        cli.main(
-            ["bench", "trl", *small, "--seeds", "1", "2", "--precisions", "float32", "--out", f"{tmp_path}/b.json"]
-        )
+        cli.main(["bench", "mc", *small, "--seeds", "1", "2", "--precisions", "float32", "--out", f"{tmp_path}/b.json"])
         == 0
     )
     assert "seed-steps/s" in capsys.readouterr().out
     result = json.loads((tmp_path / "b.json").read_text())
     assert [(row["method"], row["seeds"], row["precision"]) for row in result["rows"]] == [
-        ("trl", 1, "float32"), ("trl", 2, "float32"),
+        ("mc", 1, "float32"), ("mc", 2, "float32"),
     ]  # fmt: skip
     for row in result["rows"]:
         assert row["seed_steps_per_second"] == pytest.approx(row["seeds"] / row["seconds_per_step"])

@@ -540,13 +540,13 @@ def test_qrl_learns_the_shortest_path(seed):
         def __call__(self, observation: Array) -> Array:
             return self.table[observation[:, 0].astype(int)]
 
-    model = method.init(jax.random.key(0), Spec(64, 1, 1)).model
+    model = jax.jit(method.init, static_argnums=1)(jax.random.key(0), Spec(64, 1, 1)).model
     table = Rows(jax.random.normal(jax.random.key(seed), (d.states, 64)))
     quasimetric = Quasimetric(table, jnp.zeros(()), method.component)  # pyright: ignore[reportArgumentType]
     nets = QRLNets(Model(quasimetric, model.dynamics, model.head), jnp.zeros(()), ACTOR)
     nets = minimise(method, nets, d.batch, steps=3000, rate=0.03)
     phi = nets.model.quasimetric.phi.table
-    found = np.asarray(nets.model.quasimetric.distance(phi[:, None], phi[None]))
+    found = np.asarray(jax.jit(nets.model.quasimetric.distance)(phi[:, None], phi[None]))
     way = steps_between(*PROCESSES["short cut"])
     excess = np.maximum(found - 1, 0)
     used = (excess[d.s, d.s_next] ** 2).mean()
