@@ -6,7 +6,8 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -92,12 +93,28 @@ def _forget_programs():
         sys.modules["jax"].clear_caches()
 
 
+def _in_process() -> Iterator[None]:
+    """Runs collections and evaluations in the test's own process, since each worker process takes a second to start."""
+    from gtrl.data.collect import files
+    from gtrl.evaluation import rollout
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (files, rollout):
+            patch.setattr(module, "map_unordered", lambda function, jobs, *_, **__: enumerate(map(function, jobs)))
+        yield
+
+
+in_process = pytest.fixture(_in_process)
+in_process_file = pytest.fixture(_in_process, scope="module")
+
+
 @pytest.fixture(scope="session")
 def mini_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Twelve collected episodes of the demo's maze (and one for validation). Must not be modified."""
     from gtrl.data.collect.files import collect
 
-    return collect(MINI, tmp_path_factory.mktemp("data") / f"{MINI}-v0.npz", episodes=12, workers=1)
+    with contextmanager(_in_process)():
+        return collect(MINI, tmp_path_factory.mktemp("data") / f"{MINI}-v0.npz", episodes=12, workers=1)
 
 
 @pytest.fixture(scope="session")

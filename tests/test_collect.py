@@ -220,6 +220,7 @@ def test_same_seed_gives_the_same_bytes_for_any_number_of_workers(
     assert all(first != second for first, second in zip(one, other, strict=True))
 
 
+@pytest.mark.usefixtures("in_process")
 def test_episodes_do_not_depend_on_how_many_are_collected(mini_file: Path, tmp_path: Path) -> None:
     few = np.load(collect(MINI, tmp_path / "few.npz", episodes=3, workers=1))
     many = np.load(mini_file)
@@ -234,6 +235,7 @@ def test_validation_has_a_tenth_of_the_episodes(episodes: int, expected: int) ->
     assert Plan(ogbench_task(MINI), Path("a.npz"), episodes).validation_episodes == expected
 
 
+@pytest.mark.usefixtures("in_process")
 def test_progress_counts_every_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, done = [], []
 

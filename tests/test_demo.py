@@ -11,6 +11,8 @@ import gtrl.demo as demonstration
 from gtrl.data.collect import files
 from gtrl.runs.run import Run
 
+pytestmark = pytest.mark.usefixtures("in_process_file")
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

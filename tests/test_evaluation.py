@@ -709,6 +709,7 @@ def test_eval_csv(evaluated: tuple[Run, list[dict[str, Any]]]) -> None:
     assert run.evaluations() == with_base_seed(rows)
 
 
+@pytest.mark.usefixtures("in_process")
 def test_run_without_checkpoints_can_be_evaluated(gtrl_run: Run, tmp_path: Path) -> None:
     copy = shutil.copytree(gtrl_run.path, tmp_path / "copy", ignore=shutil.ignore_patterns("checkpoints", "values.npz"))
     assert len(evaluate(copy, episodes=1, workers=1, show=False)) == 2 * 5
@@ -726,6 +727,7 @@ def with_method(run: Run, folder: Path, name: str) -> Run:
     return copy
 
 
+@pytest.mark.usefixtures("in_process")
 def test_run_of_an_unknown_method_can_be_evaluated(
     gtrl_run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -736,6 +738,7 @@ def test_run_of_an_unknown_method_can_be_evaluated(
     assert "eval.csv is complete, but values.npz is not written: unknown method 'nobody-has-this'" in caplog.text
 
 
+@pytest.mark.usefixtures("in_process")
 def test_user_defined_method_gets_value_maps(gtrl_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = """
 from dataclasses import dataclass
@@ -797,6 +800,7 @@ def test_values_npz(evaluated: tuple[Run, list[dict[str, Any]]]) -> None:
     assert file["exits"].shape == (len(maze._teleport_info["teleport_out_ijs"]), 2)
 
 
+@pytest.mark.usefixtures("in_process")
 def test_evaluating_again(evaluated: tuple[Run, list[dict[str, Any]]], tmp_path: Path) -> None:
     run = Run(tmp_path / "run")
     shutil.copytree(evaluated[0].path, run.path)
@@ -812,6 +816,7 @@ def test_evaluating_again(evaluated: tuple[Run, list[dict[str, Any]]], tmp_path:
     assert all(one["successes"] <= two["successes"] for one, two in zip(again, before, strict=True))
 
 
+@pytest.mark.usefixtures("in_process")
 def test_evaluating_a_policy_file_writes_nothing(gtrl_run: Run, tmp_path: Path) -> None:
     path = tmp_path / "policy.npz"
     shutil.copy(gtrl_run.policy_path(3), path)
@@ -821,6 +826,7 @@ def test_evaluating_a_policy_file_writes_nothing(gtrl_run: Run, tmp_path: Path) 
     assert summary(rows).row_count == 1  # a table with one line for its one seed
 
 
+@pytest.mark.usefixtures("in_process")
 def test_evaluating_a_run_whose_policies_act_at_random(mini_file: Path, tmp_path: Path) -> None:
     data, sizes = load_dataset(mini_file, MINI), {"steps": 5, "batch_size": 16, "hidden": (8,), "flow_steps": 3}
     run = train("fbc", data, out=tmp_path / "fbc", seeds=[0, 3], show=False, **sizes)

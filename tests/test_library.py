@@ -412,6 +412,7 @@ def test_stopping_from_a_log_ends_at_that_step(data: Data, tmp_path: Path, monke
     assert checkpoints.steps(run.checkpoints) == [10]
 
 
+@pytest.mark.usefixtures("in_process")
 def test_evaluations_come_before_the_end_of_every_callback(data: Data, tmp_path: Path) -> None:
     class Listening(Callback):
         def __init__(self) -> None:
@@ -471,6 +472,7 @@ def test_errors_of_a_callbacks_files_are_raised_unchanged(data: Data, tmp_path: 
         gtrl.train("bc", data, out=tmp_path / "run", callbacks=[Elsewhere()], **SETTINGS)
 
 
+@pytest.mark.usefixtures("in_process")
 def test_an_evaluation_in_another_task_replaces_no_rows(data: Data, tmp_path: Path) -> None:
     run = gtrl.train("bc", data, out=tmp_path / "run", **SETTINGS)
     gtrl.evaluate(run, episodes=1, workers=1, show=False)

@@ -67,6 +67,7 @@ def test_method_trains(method: str, precision: str, folder: Path):
     assert (early != late).any()
 
 
+@pytest.mark.usefixtures("in_process")
 def test_all_methods_appear_in_one_table(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):

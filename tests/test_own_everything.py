@@ -94,6 +94,7 @@ def test_resumed_run_equals_an_uninterrupted_run(trained: gtrl.Run, command: Cal
         assert parts.policy_path(seed).read_bytes() == trained.policy_path(seed).read_bytes()
 
 
+@pytest.mark.usefixtures("in_process")
 def test_example_method_learns(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Through Python: the policy reaches goals that the same network untrained does not."""
     monkeypatch.syspath_prepend(str(EXAMPLE))

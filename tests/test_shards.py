@@ -32,6 +32,8 @@ from gtrl.tasks import ogbench_task
 from gtrl.training import config, driver, loop, monitor
 from gtrl.training.session import Callback
 
+pytestmark = pytest.mark.usefixtures("in_process_file")
+
 MINI = "pointmaze-mini-navigate"
 ROWS = 201  # of an episode
 Write = Callable[..., Path]

@@ -414,6 +414,7 @@ def test_partial_files_of_running_processes_are_kept(tmp_path: Path) -> None:
     assert not dead.exists()
 
 
+@pytest.mark.usefixtures("in_process")
 def test_steps_without_policies_are_not_evaluated(train: Train, caplog: pytest.LogCaptureFixture) -> None:
     train(steps=20)
     run = train(steps=20, checkpoint_every=5, callbacks=[EvaluateDuring(1, workers=1)])
@@ -733,6 +734,7 @@ class Seen(Callback):
         self.evaluations.append((step, len(rows)))
 
 
+@pytest.mark.usefixtures("in_process")
 def test_evaluation_during_training(train: Train, evaluated: Run) -> None:
     seen = Seen()
     run = train(callbacks=[EvaluateDuring(1, workers=1), seen])

@@ -443,6 +443,7 @@ def evaluate(*args: Any) -> int:
     return cli.main(["evaluate", *map(str, args), "--episodes", "1", "--workers", "1"])
 
 
+@pytest.mark.usefixtures("in_process")
 def test_video_of_a_run(
     run: Path, studio: list[dict[str, Any]], drawn: list[Figure], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -468,6 +469,7 @@ def test_video_of_a_run(
     )
 
 
+@pytest.mark.usefixtures("in_process")
 def test_video_of_a_policy_file(run: Path, studio: list[dict[str, Any]], drawn: list[Figure], tmp_path: Path) -> None:
     policy = run / "policies/step-10/seed-5.npz"
     beside = {path.name for path in policy.parent.iterdir()}
