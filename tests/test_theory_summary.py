@@ -210,7 +210,7 @@ def _cached_curves() -> Iterator[None]:
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("pictures")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(style.RC, "savefig.dpi", 72)  # fewer pixels take less time
+        patch.setitem(style.RC, "savefig.dpi", 100)  # fewer pixels take less time
         return {path.stem: path for path in pictures.draw(folder / "of" / "theory")}
 
 
@@ -219,7 +219,7 @@ def test_every_picture_is_drawn_in_both_formats(drawn: dict[str, Any]):
     for path in drawn.values():
         assert path.with_suffix(".svg").read_text().rstrip().endswith("</svg>")
         grey = np.asarray(Image.open(path).convert("L"), float)
-        assert grey.shape[1] == round(72 * style.WIDTH)
+        assert grey.shape[1] == round(100 * style.WIDTH)
         assert grey.std() > 20  # not blank
 
 
