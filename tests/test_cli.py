@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from gtrl import cli
+from gtrl import bench, cli
 from gtrl.errors import Interrupted
 from gtrl.runs.policy import load_policy
 from gtrl.runs.run import Run
@@ -896,6 +896,8 @@ def test_help(command: str, message: str, gtrl: Gtrl) -> None:
 
 def test_bench(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "MIN_CHUNK_STEPS", 1)  # the fewest steps of a repeat, also of large matrix products
+    timed = bench.timed
+    monkeypatch.setattr(bench, "timed", lambda run, *_: timed(run, repeats=1, seconds=0.05))
     small = ["--task", MINI, "--hidden", "8", "--batch-sizes", "16", "--transitions", "400", "--repeats", "1"]
     assert (
         cli.main(["bench", "mc", *small, "--seeds", "1", "2", "--precisions", "float32", "--out", f"{tmp_path}/b.json"])
