@@ -3,6 +3,7 @@
 import dataclasses
 import errno
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -322,7 +323,10 @@ print(json.dumps({"seen": all(seen), "changed": changed, "handlers": len(logging
 
 def test_training_does_not_change_the_calling_process(mini_file: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-W", "ignore", "-c", IN_CALLER, mini_file, MINI, tmp_path / "run"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    del environment["JAX_COMPILATION_CACHE_DIR"]  # so training sets up its own cache
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert list(tmp_path.rglob("programs"))  # the cache was used
     assert json.loads(done.stdout) == {"seen": True, "changed": [], "handlers": 0}
     assert done.stderr == ""
 

@@ -1,7 +1,7 @@
 """Offline goal-conditioned reinforcement learning: GTRL and the methods it is compared with.
 
 Example:
-    run = gtrl.train("gtrl", "pointmaze-teleport-navigate-v0.npz", task="pointmaze-teleport-navigate", out="runs/teleport")
+    run = gtrl.train("gtrl", "teleport.npz", task="pointmaze-teleport-navigate", out="runs/teleport")
     rows = gtrl.evaluate(run, episodes=50)
     policy = gtrl.load_policy(run.policy_path(seed=0))
     action = policy(observation, goal)
