@@ -4,6 +4,7 @@ import io
 import json
 import os
 import pickle
+import re
 import struct
 import tracemalloc
 import warnings
@@ -492,7 +493,8 @@ def test_mutated_files_are_read_unchanged_or_rejected(count: int, write_file: Wr
         for key, array in found.items():
             np.testing.assert_array_equal(array, expected[key], err_msg=f"{seed} {key}")
     assert 0.5 < len(errors) / count < 0.95
-    assert all(map(is_one_sentence, errors)), errors
+    without_names = [re.sub("'.*'", "''", error) for error in errors]  # a mutated name may contain a full stop
+    assert all(map(is_one_sentence, without_names)), errors
 
 
 # --- policies ---

@@ -334,7 +334,7 @@ def test_error_falls_as_maze_logs_grow(method: Method):
 
 
 # How many trajectories, how many of them lucky: one standard deviation more than the mean.
-FEW, SOME, MANY = (4, 3), (64, 36), (1024, 528)
+SMALL_LOG, MEDIUM_LOG, LARGE_LOG = (4, 3), (64, 36), (1024, 528)
 
 
 def learned_error(trajectories: tuple[int, int], is_learned: bool = True) -> float:
@@ -353,9 +353,9 @@ def learned_error(trajectories: tuple[int, int], is_learned: bool = True) -> flo
 @pytest.mark.parametrize("few_are_learned", [False, pytest.param(True, marks=pytest.mark.soak)])
 def test_learned_error_falls_as_the_data_grows(few_are_learned: bool):
     """Exactly, the largest errors are .301, .064 and .016; learned, .298, .067 and .017 were seen."""
-    assert learned_error(SOME) < learned_error(FEW, few_are_learned) / 3
+    assert learned_error(MEDIUM_LOG) < learned_error(SMALL_LOG, few_are_learned) / 3
 
 
 @pytest.mark.soak
 def test_learned_error_falls_further_with_many_trajectories():
-    assert learned_error(MANY) < learned_error(SOME) / 2
+    assert learned_error(LARGE_LOG) < learned_error(MEDIUM_LOG) / 2
