@@ -20,9 +20,11 @@ import argparse
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -277,7 +279,8 @@ class Campaign:
     def spoil(self, path: Path, content: bytes) -> None:
         self.damaged.add(int(path.stem))
         path.write_bytes(content)
-        stale = path.with_name(f"{path.name}.99999.partial")
+        host = re.sub(r"[^\w-]", "-", socket.gethostname())
+        stale = path.with_name(f"{path.name}.{host}.99999.partial")
         stale.write_bytes(content[:1000])
         process = self.start(*self.command(self.run))
         begun = lambda: self.log.exists() and ("renamed to" in self.log.read_text() or not stale.exists())  # noqa: E731
