@@ -20,6 +20,9 @@ from gtrl.cli.data import check_command, collect_command, get_command
 from gtrl.cli.demo import demo_command
 from gtrl.cli.evaluate import evaluate_command
 from gtrl.cli.flags import call
+from gtrl.cli.report import report_command
+from gtrl.cli.results import add_command, index_command
+from gtrl.cli.results import check_command as check_results_command
 from gtrl.cli.tasks import tasks_command
 from gtrl.cli.theory import theory_command
 from gtrl.cli.train import train_command
@@ -33,6 +36,8 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
     "data": {"get": get_command, "collect": collect_command, "check": check_command},
     "train": train_command,
     "evaluate": evaluate_command,
+    "report": report_command,
+    "results": {"add": add_command, "index": index_command, "check": check_results_command},
     "theory": theory_command,
     "bench": bench_command,
 }

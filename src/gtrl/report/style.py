@@ -102,10 +102,15 @@ def new_figure(height: float, width: float = WIDTH) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def save(figure: Figure, file: Path | BinaryIO, format: str = "png") -> None:
-    """Writes a figure as PNG or SVG, without dates or versions: the same figure has the same bytes."""
-    if format == "svg":
-        figure.savefig(file, format=format, metadata={"Date": None})
+def save(figure: Figure, file: Path | BinaryIO) -> None:
+    """Writes a figure in the format of the file's ending, or as PNG if there is none.
+
+    Files have no dates: the same figure has the same bytes.
+    """
+    ending = file.suffix.lower() if isinstance(file, Path) else ""
+    if ending not in ("", ".png"):
+        dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+        figure.savefig(file, metadata=dates.get(ending))
         return
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", metadata={"Software": None})
@@ -128,7 +133,7 @@ def _with_palette(image: Image.Image) -> Image.Image:
     spread = Image.fromarray(colours[None]).quantize(64, Image.Quantize.MAXCOVERAGE).getpalette()
     palette = np.concatenate([frequent, np.array(spread, np.uint8).reshape(-1, 3)])
     nearest = np.asarray(KDTree(palette).query(colours)[1], np.uint8)
-    reduced = Image.fromarray(nearest[inverse].reshape(red.shape), "P")
+    reduced = Image.fromarray(nearest[inverse].reshape(red.shape))
     reduced.putpalette(palette.tobytes())
     return reduced
 

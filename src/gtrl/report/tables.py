@@ -7,6 +7,8 @@ import numpy as np
 
 from gtrl import console
 from gtrl.evaluation.evaluate import Row, success_rate
+from gtrl.report.formats import number
+from gtrl.report.result_tables import Entry, Table
 from gtrl.runs.run import display_name
 
 
@@ -51,3 +53,12 @@ def mean_and_deviation(scores: Sequence[float]) -> str:
     """Returns `mean ± standard deviation` over seeds (n - 1 in the denominator); for one seed, the mean alone."""
     mean = f"{np.mean(scores):.1f}"
     return f"{mean} ± {np.std(scores, ddof=1):.1f}" if len(scores) > 1 else mean
+
+
+def for_terminal(table: Table) -> Any:
+    """Returns a table of a report for the terminal."""
+    rows = [
+        [*row.labels, *(number(entry) if isinstance(entry, Entry) else entry for entry in row.entries)]
+        for row in table.rows
+    ]
+    return console.table(table.title, [*table.labels, *table.columns], rows, text=len(table.labels))

@@ -296,7 +296,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
 def _draw_one(make: Callable[[], Figure], stem: Path) -> Path:
     figure = make()
     for suffix in ("svg", "png"):
-        style.save(figure, stem.with_suffix(f".{suffix}"), suffix)
+        style.save(figure, stem.with_suffix(f".{suffix}"))
     return stem.with_suffix(".png")
 
 

@@ -1,0 +1,81 @@
+"""`gtrl report`: writes the tables, figures and the page of a set of runs to a folder."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from gtrl.io.atomic import write_text
+from gtrl.report import formats, style
+from gtrl.report.cells import INDEX, Cell, find_cells
+from gtrl.report.charts import all_figures
+from gtrl.report.result_tables import Table, all_tables
+from gtrl.report.results import check_results
+
+log = logging.getLogger(__name__)
+FIGURE_FORMATS = ("png", "pdf")
+
+
+def write_report(paths: Sequence[str | Path], out: Path, page: bool = True) -> list[Path]:
+    """Writes a report of run directories, or of all runs below folders, and returns the files that were written.
+
+    `report.md` has all tables and figures; `tables/` has each table as Markdown, LaTeX and CSV; `figures/` has PNG and
+    PDF files; `index.html` is a page that opens from disk.
+    """
+    cells = find_cells(paths)
+    for path in map(Path, paths):
+        if (path / INDEX).exists():
+            for problem in check_results(path):
+                log.warning("%s", problem)
+    written = _write_tables(all_tables(cells), out / "tables")
+    figures = _draw_figures(cells, out / "figures")
+    write_text(out / "report.md", _summary(cells, figures))
+    written += [out / "figures" / f"{name}.{ending}" for name in figures for ending in FIGURE_FORMATS]
+    written.append(out / "report.md")
+    if page:
+        from gtrl.report.page import write_page
+
+        write_page(out / "index.html", cells)
+        written.append(out / "index.html")
+    return written
+
+
+def _write_tables(tables: Sequence[Table], folder: Path) -> list[Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    writers = {"md": formats.to_markdown, "tex": formats.to_latex, "csv": formats.to_csv}
+    written = []
+    for table in tables:
+        for ending, write in writers.items():
+            path = folder / f"{table.name}.{ending}"
+            write_text(path, write(table))
+            written.append(path)
+    return written
+
+
+@style.applied()
+def _draw_figures(cells: Sequence[Cell], folder: Path) -> dict[str, str]:
+    """Draws all figures that there is data for; returns their titles by name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = {}
+    for name, title, draw in all_figures(cells):
+        figure = draw()
+        if figure is None:
+            continue
+        for ending in FIGURE_FORMATS:
+            style.save(figure, folder / f"{name}.{ending}")
+        drawn[name] = title
+    return drawn
+
+
+def _summary(cells: Sequence[Cell], figures: dict[str, str]) -> str:
+    """The content of `report.md`."""
+    complete = sum(cell.is_complete for cell in cells)
+    parts = [
+        "# Results",
+        f"{len(cells)} runs, {complete} of them measured by the paper's full protocol (1M steps, four seeds, the last "
+        "three checkpoints, 50 episodes for each goal). Success in %, mean ± standard deviation over seeds (n − 1). "
+        "The best of a row is bold, the second best underlined; – means not measured. Letters mark numbers below the "
+        "protocol.",
+    ]
+    parts += [formats.to_markdown(table) for table in all_tables(cells)]
+    parts += [f"![{title}](figures/{name}.png)\n\n*{title}.*" for name, title in figures.items()]
+    return "\n\n".join(parts) + "\n"
