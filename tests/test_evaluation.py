@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from scipy.sparse.csgraph import shortest_path
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from gtrl import cli, console, registry
 from gtrl.algorithms import Algorithm, make
@@ -36,7 +37,7 @@ from gtrl.tasks import ogbench_task
 from gtrl.theory.maze import point_maze_grid, point_maze_values
 from gtrl.training import loop
 from gtrl.training.config import Training
-from gtrl.training.session import Session
+from gtrl.training.session import Callback, Session
 from gtrl.training.train import train
 from gtrl.workers import map_unordered
 
@@ -814,6 +815,36 @@ def test_evaluating_again(evaluated: tuple[Run, list[dict[str, Any]]], tmp_path:
     assert run.evaluations() == [*with_base_seed(early), *before]  # fewer episodes replace no rows with more
     # Episode 0 is the same whether one is run or two, so it cannot win more alone.
     assert all(one["successes"] <= two["successes"] for one, two in zip(again, before, strict=True))
+
+
+@pytest.mark.usefixtures("in_process")
+def test_several_steps_go_to_tensorboard_and_callbacks(gtrl_run: Run, tmp_path: Path) -> None:
+    run = Run(tmp_path / "run")
+    shutil.copytree(gtrl_run.path, run.path)
+    for file in run.path.glob("events.*"):
+        file.unlink()  # those of training
+    seen: list[tuple[int, list[dict[str, Any]]]] = []
+
+    class Seen(Callback):
+        def on_evaluation(self, step: int, rows: list[dict[str, Any]]) -> None:
+            seen.append((step, rows))
+
+    rows = evaluate(run, step="all", episodes=2, workers=1, show=False, callbacks=[Seen()])
+    assert [step for step, _ in seen] == sorted({row["step"] for row in rows}) == run.written_steps() == [10, 20]
+    assert [row for _, group in seen for row in group] == rows
+    assert rows == evaluate(run, step=[20, 10, 20], episodes=2, workers=1, show=False)
+    events = EventAccumulator(str(run.path)).Reload()
+    for seed in run.seeds:
+        for goal in ("", "/task1", "/task5"):
+            points = {point.step: point.value for point in events.Scalars(f"seed-{seed}/success{goal}")}
+            for step in (10, 20):
+                chosen = [row for row in rows if (row["seed"], row["step"]) == (seed, step) and goal[1:] in row["goal"]]
+                wanted = 100 * sum(row["successes"] for row in chosen) / sum(row["episodes"] for row in chosen)
+                assert points[step] == pytest.approx(wanted)
+    with pytest.raises(RunError, match="has no policies at step 15, 30; it has 10, 20"):
+        evaluate(run, step=[10, 30, 15], show=False)
+    with pytest.raises(RunError, match="has no policies"):
+        evaluate(run, step=[], show=False)
 
 
 @pytest.mark.usefixtures("in_process")

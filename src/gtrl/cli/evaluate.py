@@ -1,7 +1,7 @@
 """`gtrl evaluate`: success rates of trained policies."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
@@ -16,7 +16,7 @@ def evaluate_command(
     *,
     task: str | None = None,
     episodes: int = EPISODES_PER_GOAL,
-    step: int | None = None,
+    step: tuple[int, ...] | Literal["all"] | None = None,
     workers: int | None = None,
     seed: int = 0,
     video: bool = False,
@@ -30,7 +30,8 @@ def evaluate_command(
         runs: Run directories or policy files (.npz). Several on the same task are also compared in one table.
         task: One of 'gtrl tasks', or my_module:TASK; by default the task that the policy was trained for.
         episodes: Episodes per goal.
-        step: The training step to evaluate; by default those that count for the score (800K, 900K, 1M) and the last.
+        step: The training steps to evaluate, or 'all' that have policies; by default those that count for the score
+            (800K, 900K, 1M) and the last.
         workers: Number of processes; by default one per core. The result does not depend on it.
         seed: Determines the initial states and the randomness of the episodes.
         video: Record the first episode of each goal (last step, first seed) on video; in mazes, also draw trajectories.

@@ -4,7 +4,7 @@ import logging
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -14,14 +14,19 @@ from gtrl.errors import ConfigError, GtrlError, RunError, UnknownNameError
 from gtrl.evaluation.rollout import Outcome, roll_out
 from gtrl.io.npz import write_npz
 from gtrl.registry import load_plugins
+from gtrl.runs.events import EventFile, success_rates
 from gtrl.runs.policy import POLICIES, load_policy
 from gtrl.runs.run import Run, checkpoint_path, display_name
 from gtrl.tasks import EPISODES_PER_GOAL, SCORED_STEPS, Task, find_task
+
+if TYPE_CHECKING:
+    from gtrl.training.session import Callback
 
 log = logging.getLogger(__name__)
 BACKGROUND_NICENESS = 10  # added to the niceness of background workers, so that training has priority
 RECORDED_EPISODES = 3  # per goal: the paths of these episodes are written to `rollouts.npz`
 Row = dict[str, Any]
+Steps = int | Sequence[int] | Literal["all"] | None  # one step, several, all that are saved, or the default ones
 
 
 def evaluate(
@@ -29,31 +34,49 @@ def evaluate(
     *,
     task: str | Task | None = None,
     episodes: int = EPISODES_PER_GOAL,
-    step: int | None = None,
+    step: Steps = None,
     workers: int | None = None,
     base_seed: int = 0,
     show: bool = True,
     maps: bool = True,
+    callbacks: "Sequence[Callback]" = (),
 ) -> list[Row]:
     """Evaluates the policies of a run, or one policy file, and returns the rows of `eval.csv`.
 
     For a run, results are also written to its directory: `eval.csv` (the rows of a policy as soon as its episodes are
-    finished) and, for mazes, `rollouts.npz` and `values.npz`. Episode k of a goal has the same initial state and
-    environment randomness for every policy.
+    finished), a TensorBoard event file and, for mazes, `rollouts.npz` and `values.npz`. Episode k of a goal has the
+    same initial state and environment randomness for every policy.
 
     Args:
         what: A run, its directory, or a policy file (`.npz`).
         task: A task, its name, or `module:NAME`; by default the task that the policies were trained for.
         episodes: Episodes per goal.
-        step: The step whose policies are evaluated; by default the steps that count for the score (800K, 900K and 1M,
-            if saved) and the last one.
+        step: The step whose policies are evaluated, several of them, or "all" for every step with policies; by default
+            the steps that count for the score (800K, 900K and 1M, if saved) and the last one.
         workers: Number of worker processes; by default one per core. The results do not depend on it.
         base_seed: Determines the initial states and the randomness of all episodes.
         show: Whether to show a progress bar.
         maps: Whether to write `values.npz`.
+        callbacks: Their `on_evaluation` is called for each step, when all episodes are finished; no other method is.
     """
     _check_arguments(episodes, workers, base_seed)
-    return _evaluate(find_policies(what, step, task), episodes, workers, base_seed, show, maps)
+    policies = find_policies(what, step, task)
+    rows = _evaluate(policies, episodes, workers, base_seed, show, maps)
+    by_step = {step: [row for row in rows if row["step"] == step] for step in sorted({row["step"] for row in rows})}
+    if policies.run:
+        _write_events(policies.run, by_step)
+    for callback in callbacks:
+        for evaluated, step_rows in by_step.items():
+            callback.on_evaluation(evaluated, step_rows)
+    return rows
+
+
+def _write_events(run: Run, rows_by_step: dict[int, list[Row]]) -> None:
+    """Writes success rates to a TensorBoard event file of the run."""
+    events = EventFile(run)
+    for step, rows in rows_by_step.items():
+        events.write(step, success_rates(rows))
+    events.close()
 
 
 def evaluate_in_background(
@@ -154,7 +177,7 @@ class PolicySet(NamedTuple):
     task: Task
 
 
-def find_policies(what: str | Path | Run, step: int | None, task: str | Task | None = None) -> PolicySet:
+def find_policies(what: str | Path | Run, step: Steps, task: str | Task | None = None) -> PolicySet:
     """Finds the policies of a run or policy file, their plugins and their task.
 
     Raises:
@@ -188,12 +211,19 @@ def _load_plugins(run: Run | None) -> None:
             log.warning("%s", error)
 
 
-def _policy_paths(run: Run, step: int | None) -> list[Path]:
+def _policy_paths(run: Run, step: Steps) -> list[Path]:
     written = run.policy_steps
-    if step is not None and step not in written:
-        raise RunError(f"{run.path} has no policies at step {step}; it has {', '.join(map(str, written))}.")
-    steps = [step] if step is not None else [s for s in written if s in SCORED_STEPS or s == written[-1]]
-    return [run.policy_path(seed, step) for step in steps for seed in run.seeds]
+    if step is None:
+        steps = [each for each in written if each in SCORED_STEPS or each == written[-1]]
+    elif step == "all":
+        steps = written
+    else:
+        steps = sorted({step} if isinstance(step, int) else set(step))
+    missing = [str(each) for each in steps if each not in written]
+    if missing or not steps:
+        known = ", ".join(map(str, written))
+        raise RunError(f"{run.path} has no policies at step {', '.join(missing) or '()'}; it has {known}.")
+    return [run.policy_path(seed, each) for each in steps for seed in run.seeds]
 
 
 def _task_of(header: dict[str, Any]) -> Task:

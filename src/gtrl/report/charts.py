@@ -21,19 +21,11 @@ PANEL_HEIGHT, WIDE_PANEL_HEIGHT = 2.3, 1.7  # inches
 CROWDED = 3  # methods; with more of them, bars by goal need the whole width
 # One colour, dash and marker per method or variant, in the order of appearance; colours differ in lightness too.
 _COLOURS = (
-    "#1b4f8a",
-    "#d1603d",
-    "#7d858c",
-    "#22303c",
-    "#2e7d5b",
-    "#b8860b",
-    "#7d4a9c",
-    "#5f9bd1",
-    "#b3402a",
-    "#94b89e",
-)
+    "#1b4f8a", "#d1603d", "#7d858c", "#22303c", "#2e7d5b", "#b8860b", "#7d4a9c", "#5f9bd1", "#8a2f1d", "#94b89e",
+    "#c05a94", "#6b5b3e", "#e0a98a", "#3fa7a0",
+)  # fmt: skip
 _DASHES = ("-", "--", "-.", ":")
-_MARKERS = "os^Dv<>Ph*"
+_MARKERS = "os^Dv<>Ph*XpdH"
 _HATCHES = ("", "///", "...", "xxx", "\\\\\\", "++", "ooo", "---")
 
 

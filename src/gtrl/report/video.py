@@ -17,7 +17,7 @@ from gtrl.envs.goals import GoalEpisodes
 from gtrl.envs.isolation import IsolatedEnv
 from gtrl.envs.make import DEFAULT_EPISODE_LENGTH, make_environment
 from gtrl.errors import RunError, VideoError
-from gtrl.evaluation.evaluate import RECORDED_EPISODES, find_policies, navigation_maze
+from gtrl.evaluation.evaluate import RECORDED_EPISODES, Steps, find_policies, navigation_maze
 from gtrl.evaluation.rollout import Episode, Job, Outcome, episode_errors, load_plugins, roll_out, start_episode
 from gtrl.io.npz import read_npz
 from gtrl.report.cameras import Views, find_gl, make_views, use_gl
@@ -138,7 +138,7 @@ class Recorder:
         what: str | Path | Run,
         *,
         task: str | Task | None = None,
-        step: int | None = None,
+        step: Steps = None,
         base_seed: int = 0,
         episodes: int = RECORDED_EPISODES,
         workers: int | None = None,

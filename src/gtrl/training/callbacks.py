@@ -2,7 +2,6 @@
 
 import hashlib
 import logging
-import os
 import socket
 import time
 from typing import Any, Literal
@@ -12,6 +11,7 @@ from rich.progress import Progress
 from gtrl import console
 from gtrl.errors import ConfigError
 from gtrl.io.jsonl import JsonLines, read_rows
+from gtrl.runs.events import EventFile, success_rates
 from gtrl.training.session import Callback, Row, Session
 from gtrl.training.watch import value_warnings
 
@@ -81,45 +81,26 @@ class Timing(Callback):
 
 
 class TensorBoard(Callback):
-    """Writes a TensorBoard event file to the run directory.
-
-    TensorBoard's own writer writes in a thread, where an error such as a full disk is lost; this one raises it.
-    """
+    """Writes metrics and success rates to a TensorBoard event file in the run directory."""
 
     def on_start(self, session: Session) -> None:
-        from tensorboard.compat.proto import event_pb2, summary_pb2
-        from tensorboard.summary.writer.record_writer import RecordWriter
-
         self.session = session
-        self.event: Any = event_pb2.Event  # pyright: ignore[reportAttributeAccessIssue]
-        self.summary: Any = summary_pb2.Summary  # pyright: ignore[reportAttributeAccessIssue]
-        name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
-        self.file = (session.run.path / name).open("wb")
-        self.records = RecordWriter(self.file)
-        self._add(wall_time=time.time(), file_version="brain.Event:2")
-        if session.start:  # makes TensorBoard discard what earlier event files have of later steps
-            restart = event_pb2.SessionLog(status=event_pb2.SessionLog.START)  # pyright: ignore[reportAttributeAccessIssue]
-            self._add(step=session.start + 1, session_log=restart)
+        self.events = EventFile(session.run)
+        if session.start:
+            self.events.discard_after(session.start)
 
     def on_log(self, step: int, rows: list[Row]) -> None:
         for row in rows:
-            self._scalars(step, _metrics(row))
-        self._scalars(step, {"steps_per_second": self.session.steps_per_second(step)})
-        self.file.flush()
+            self.events.write(step, _metrics(row))
+        self.events.write(step, {"steps_per_second": self.session.steps_per_second(step)})
+        self.events.flush()
 
     def on_evaluation(self, step: int, rows: list[Row]) -> None:
-        self._scalars(step, {f"seed-{seed}/success": rate for seed, rate in success_by_seed(rows).items()})
-        self.file.flush()
+        self.events.write(step, success_rates(rows))
+        self.events.flush()
 
     def on_end(self, error: BaseException | None) -> None:
-        self.file.close()
-
-    def _scalars(self, step: int, scalars: dict[str, float]) -> None:
-        values = [self.summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
-        self._add(wall_time=time.time(), step=step, summary=self.summary(value=values))
-
-    def _add(self, **fields: Any) -> None:
-        self.records.write(self.event(**fields).SerializeToString())
+        self.events.close()
 
 
 class ProgressBar(Callback):
@@ -178,7 +159,7 @@ class WandB(Callback):
 
     def on_evaluation(self, step: int, rows: list[Row]) -> None:
         # Without W&B's own step, which may not decrease: an evaluation ends after later steps have been logged.
-        rates = {f"evaluation/seed-{seed}": rate for seed, rate in success_by_seed(rows).items()}
+        rates = {f"evaluation/{name}": rate for name, rate in success_rates(rows).items()}
         self.run.log(rates | {"evaluation/step": step})
 
     def on_end(self, error: BaseException | None) -> None:
@@ -188,13 +169,3 @@ class WandB(Callback):
 def _metrics(row: Row) -> dict[str, float]:
     """The metrics of a seed, with the seed in their names."""
     return {f"seed-{row['seed']}/{name}": value for name, value in row.items() if name not in ("step", "seed")}
-
-
-def success_by_seed(rows: list[Row]) -> dict[int, float]:
-    """Returns the success rate of each seed in percent, over all rows of `eval.csv` that are given."""
-    seeds = sorted({row["seed"] for row in rows})
-    rows_by_seed = {seed: [row for row in rows if row["seed"] == seed] for seed in seeds}
-    return {
-        seed: 100 * sum(row["successes"] for row in seed_rows) / sum(row["episodes"] for row in seed_rows)
-        for seed, seed_rows in rows_by_seed.items()
-    }
