@@ -41,7 +41,7 @@ class EventFile:
         self.file.flush()
 
     def close(self) -> None:
-        """Closes the file."""
+        """Ends the file: nothing can be written to it afterwards."""
         self.file.close()
 
     def _add(self, **fields: Any) -> None:
