@@ -21,7 +21,7 @@ from gtrl.tasks import TASKS
 OTHER_GROUP = "Other"  # of tasks that are not in the paper
 METRIC_POINTS = 100  # per metric and seed; more are thinned
 RESULT_COLUMNS = (
-    "Task", "Group", "Method", "Ours", "Paper", "Difference", "Seeds", "Steps", "Episodes per goal", "Protocol",
+    "Task", "Method", "Ours", "Paper", "Difference", "Seeds", "Steps", "Episodes per goal", "Protocol", "Group",
 )  # fmt: skip
 TEXT_COLUMNS = {"Task", "Group", "Method", "Protocol"}
 Json = dict[str, Any]
@@ -31,10 +31,22 @@ def page_data(cells: Sequence[Cell]) -> Json:
     """Returns everything that the page shows. Missing numbers are None; there are no NaNs."""
     return {
         "complete": sum(cell.is_complete for cell in cells),
+        "groups": _groups(cells),
         "results": _results_table(cells),
         "tables": [_table_data(table) for table in all_tables(cells)],
         "runs": [_run_data(cell) for cell in cells],
     }
+
+
+def _groups(cells: Sequence[Cell]) -> list[Json]:
+    """How much of each group of tasks was measured."""
+    found = []
+    for title in (*GROUP_TITLES.values(), OTHER_GROUP):
+        members = [cell for cell in cells if _group_of(cell) == title]
+        known = sum(GROUP_TITLES[task.group] == title for task in TASKS.values())
+        counts = {"runs": len(members), "complete": sum(cell.is_complete for cell in members)}
+        found.append({"title": title, "tasks": len({cell.task for cell in members}), "of": known or None, **counts})
+    return found
 
 
 # --- tables: columns, and rows of texts with the value by which each one is sorted ---
@@ -52,7 +64,6 @@ def _result_row(cell: Cell) -> Json:
     return {
         "cells": [
             _text(_task_title(cell)),
-            _text(_group_of(cell)),
             _text(cell.title),
             _entry(Entry(ours.mean, ours.deviation, OWN_DIGITS) if ours else Entry()),
             _entry(Entry(paper.mean, paper.deviation, PAPER_DIGITS) if paper else Entry()),
@@ -61,6 +72,7 @@ def _result_row(cell: Cell) -> Json:
             _count(max(cell.scored_steps, default=None)),
             _count(min(episodes, default=None)),
             _text("complete" if cell.is_complete else f"below: {', '.join(cell.shortfalls)}"),
+            _text(_group_of(cell)),
         ]
     }
 

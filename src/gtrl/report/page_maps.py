@@ -21,7 +21,10 @@ _NUMBERS = "fiu"  # kinds of NumPy's types
 
 
 def map_data(cell: Cell) -> dict[str, Any] | None:
-    """Returns the value maps, arrows and paths of a run; None without `maps.npz`. Raises `RunError` if it is damaged."""
+    """Returns the value maps, arrows and paths of a run; None without `maps.npz`.
+
+    Raises `RunError` if the file is damaged.
+    """
     path = cell.run.path / "maps.npz"
     if not path.exists():
         return None

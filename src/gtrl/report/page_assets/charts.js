@@ -9,8 +9,12 @@ const DASHES = ["solid", "dash", "dashdot", "longdash"];
 const DASH_LENGTHS = { solid: "", dash: "6 4", dashdot: "7 3 2 3", longdash: "10 4" };
 const SYMBOLS = ["circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x", "pentagon", "star", "hexagon"];
 const PATTERNS = ["", "/", ".", "x", "\\", "+", "-", "|"];
-const PLOT_OPTIONS = { displaylogo: false, responsive: true, typesetMath: false, doubleClick: "reset+autosize" };
 const hasMouse = !window.matchMedia("(pointer: coarse)").matches; // on a touch screen, dragging scrolls the page
+// Only these buttons: Plotly's own list has one that sends a chart to its makers.
+const PLOT_OPTIONS = {
+  displaylogo: false, responsive: true, typesetMath: false, doubleClick: "reset+autosize",
+  displayModeBar: hasMouse ? "hover" : false, modeBarButtons: [["zoomIn2d", "zoomOut2d", "resetScale2d", "toImage"]],
+};
 
 function lookOf(method) {
   const place = Math.max(0, methods.indexOf(method));
@@ -214,7 +218,7 @@ function goalTraces(run, goals) {
       return text(goal) + (goal.paper === null ? "" : `<br>paper: ${goal.paper} %`);
     }),
     error_y: { type: "data", array: found.map((goal) => goal?.deviation ?? 0), thickness: 1.2, width: 2, color: colour("ink") },
-    marker: { color: tone, pattern: { shape: pattern, fgcolor: colour("background"), size: 6, solidity: 0.25 } },
+    marker: { color: tone, pattern: { shape: pattern, fillmode: "overlay", fgcolor: colour("background"), size: 6, solidity: 0.25 } },
   };
 }
 
@@ -235,9 +239,9 @@ function goalsOf(runs) {
   return {
     traces: runs.map((run) => goalTraces(run, goals)),
     layout: plotLayout("", "success in %", {
-      barmode: "group", bargap: 0.2, bargroupgap: 0,
+      barmode: "group", bargap: 0.2, bargroupgap: 0, margin: { l: 46, r: 10, t: 8, b: 24 },
       shapes: runs.flatMap((run, place) => paperGoals(run, place, runs.length, goals)),
-      xaxis: { tickvals: goals.map((_, place) => place), ticktext: goals.map(plotText) },
+      xaxis: { tickvals: goals.map((_, place) => place), ticktext: goals.map(plotText), showgrid: false, zeroline: false },
       yaxis: { range: [0, 103] },
     }),
   };

@@ -12,6 +12,7 @@ const FAILURE = "#ff8a5c";
 const MARK = "#22303c";
 const POSITION_STEPS = 65535; // positions on paths are 16-bit integers between the borders of the maze
 const MEAN = "mean"; // the choice of all seeds together
+const MOST_OF_WINDOW = 0.75; // the largest height of a map
 
 /** The colour of a number between 0 and 1. */
 function valueColour(value) {
@@ -112,14 +113,15 @@ class MazeView {
 
   /** Fits the canvas to its width on the page; returns whether there is room to draw. */
   resize(map) {
-    const width = this.canvas.parentElement.clientWidth;
-    if (!width) return false;
+    const room = this.canvas.parentElement.clientWidth;
+    if (!room) return false;
     this.span = [(map.columns - 1) * map.unit, (map.rows - 1) * map.unit];
+    const width = Math.min(room, (MOST_OF_WINDOW * window.innerHeight * this.span[0]) / this.span[1]);
     const height = (width * this.span[1]) / this.span[0];
     const ratio = window.devicePixelRatio || 1;
     this.canvas.width = Math.round(width * ratio);
     this.canvas.height = Math.round(height * ratio);
-    this.canvas.style.height = `${height}px`;
+    Object.assign(this.canvas.style, { width: `${width}px`, height: `${height}px` });
     this.pixels = this.canvas.width / this.span[0]; // per unit of length
     this.corner = [map.low + map.unit / 2, map.low + map.unit / 2];
     return true;
@@ -272,7 +274,7 @@ const STAR = onCircle(10, (k) => (k % 2 ? 0.42 : 1));
 class Explorer {
   constructor(runs, container) {
     this.runs = runs;
-    this.run = runs[0];
+    this.run = null;
     this.goal = null;
     this.probe = null; // the position whose value is shown
     this.seed = MEAN;
@@ -519,14 +521,14 @@ class Explorer {
 
   drawMarks() {
     const { map, view } = this;
-    const size = Math.min(9, Math.max(5, (view.pixels * map.unit) / view.scale() / 9));
+    const size = Math.min(10, Math.max(5, (view.pixels * map.unit) / view.scale() / 9));
     map.entrances.forEach(([x, y]) => view.drawShape(x, y, size * 0.8, SQUARE, ENTRANCE, MARK));
     map.exits.forEach(([x, y]) => view.drawShape(x, y, size * 0.8, DIAMOND, EXIT, MARK));
     const cells = unique(map.goals.map(([x, y]) => cellAt(map, x, y).join(",")));
     for (const cell of cells.map((text) => text.split(",").map(Number))) {
       if (isCell(cell, this.goal)) continue;
       const [x, y] = map.goals[evaluationGoal(map, cell) - 1];
-      view.drawShape(x, y, size, CIRCLE, "#ffffff", MARK, evaluationGoals(map, cell).join(""));
+      view.drawShape(x, y, Math.max(8, size), CIRCLE, "#ffffff", MARK, evaluationGoals(map, cell).join(","));
     }
     if (this.number) view.drawShape(...map.starts[this.number - 1], size * 0.8, CIRCLE, MARK, "#ffffff");
     const [row, column] = this.goal;
@@ -577,5 +579,7 @@ function setUpMaze() {
     return;
   }
   const explorer = new Explorer(runs, byId("maze"));
-  explorer.open(runs[0]);
+  const first = runs.find((run) => run.method === "GTRL") || runs[0];
+  explorer.runSelect.value = runs.indexOf(first);
+  explorer.open(first);
 }

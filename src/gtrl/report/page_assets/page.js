@@ -14,9 +14,11 @@ function setUpHeader() {
     ? `${plural(runs, "run")} of ${plural(methods.length, "method")} on ${plural(tasks, "task")}; ` +
       `${data.complete} measured by the paper's full protocol${rest}.`
     : "This report has no runs yet; the tables show the paper's numbers.";
-  const tiles = [["runs", runs], ["tasks", tasks], ["methods", methods.length], ["full protocol", `${data.complete} of ${runs}`]];
-  for (const [title, value] of tiles) {
-    byId("tiles").append(element("div", {}, element("dt", {}, title), element("dd", {}, String(value))));
+  for (const group of data.groups) {
+    if (group.of === null && !group.runs) continue;
+    const measured = group.of === null ? plural(group.tasks, "task") : `${group.tasks} of ${group.of} tasks`;
+    const protocol = `${plural(group.runs, "run")}, ${group.complete} complete`;
+    byId("tiles").append(element("div", {}, element("dt", {}, group.title), element("dd", {}, measured), element("dd", {}, protocol)));
   }
   const links = SECTIONS.filter(([id]) => !byId(id).hidden);
   const items = links.map(([id, title]) => element("li", {}, element("a", { href: `#${id}` }, title)));
@@ -25,14 +27,12 @@ function setUpHeader() {
 
 function setUpResults() {
   data.results.rows.forEach((row, place) => (row.run = data.runs[place]));
-  const taskPlace = 0;
-  const methodPlace = 2;
-  const protocolPlace = data.results.columns.length - 1;
+  const placeOf = (title) => data.results.columns.findIndex((column) => column.title === title);
+  const [methodPlace, protocolPlace] = ["Method", "Protocol"].map(placeOf);
   const parts = tableOf(data.results, (row, made) => {
     const number = data.runs.indexOf(row.run);
     const method = made.children[methodPlace];
     method.replaceChildren(element("a", { href: `#run-${number}`, title: "config and metrics" }, row.run.method));
-    made.children[taskPlace].classList.add("task");
     const complete = row.run.protocol === "complete";
     made.children[protocolPlace].classList.add(complete ? "protocol-complete" : "protocol-below");
   });

@@ -1,6 +1,6 @@
 // --- tables that are sorted by their column titles ---
 
-const MANY_LETTERS = 40; // from which on a text may wrap
+const MANY_LETTERS = 60; // from which on a text may wrap
 
 /** The order of two cells: numbers by value, texts by letters. */
 function compareCells(a, b) {
