@@ -19,7 +19,9 @@ from gtrl.io.atomic import write_text
 from gtrl.report.cells import Cell
 from gtrl.report.page_data import page_data
 
-SCRIPTS = ("dom.js", "tables.js", "filters.js", "charts.js", "maze.js", "page.js")  # in the order of their use
+SCRIPTS = (  # in the order of their use
+    "dom.js", "tables.js", "filters.js", "charts.js", "maze_data.js", "maze_view.js", "maze.js", "page.js",
+)  # fmt: skip
 
 
 def write_page(path: Path, cells: Sequence[Cell]) -> None:

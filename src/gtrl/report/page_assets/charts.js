@@ -7,7 +7,9 @@ const COLOURS = {
 };
 const DASHES = ["solid", "dash", "dashdot", "longdash"];
 const DASH_LENGTHS = { solid: "", dash: "6 4", dashdot: "7 3 2 3", longdash: "10 4" };
-const SYMBOLS = ["circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x", "pentagon", "star", "hexagon"];
+const SYMBOLS = [
+  "circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x", "pentagon", "star", "hexagon",
+];
 const PATTERNS = ["", "/", ".", "x", "\\", "+", "-", "|"];
 const hasMouse = !window.matchMedia("(pointer: coarse)").matches; // on a touch screen, dragging scrolls the page
 // Only these buttons: Plotly's own list has one that sends a chart to its makers.
@@ -132,7 +134,8 @@ const spoken = (run) => {
 
 // --- learning curves ---
 
-const curveView = { axis: "steps", from: null, to: null };
+// A new revision gives up the zoom that the reader chose by dragging; filters keep it.
+const curveView = { axis: "steps", from: null, to: null, revision: 0 };
 
 function curveTraces(run) {
   const { colour: tone, dash, symbol } = lookOf(run.method);
@@ -171,6 +174,7 @@ function curvesOf(runs) {
   return {
     traces: runs.flatMap(curveTraces),
     layout: plotLayout(xTitle, "success in %", {
+      uirevision: curveView.revision,
       shapes: runs.filter((run) => run.paper !== null).map(paperLine),
       xaxis: known.length ? { range } : {},
       yaxis: { range: [-3, 103] },
@@ -188,7 +192,7 @@ function setUpCurves() {
     const isRange = from === null || to === null || from < to;
     byId("curve-to").setCustomValidity(isRange ? "" : "The end must lie after the beginning.");
     if (!isRange) return;
-    Object.assign(curveView, { from, to });
+    Object.assign(curveView, { from, to, revision: curveView.revision + 1 });
     refresh();
   };
   const reset = () => {
@@ -206,10 +210,13 @@ function setUpCurves() {
 
 // --- success by goal ---
 
-function goalTraces(run, goals) {
+function goalBars(run, goals) {
   const { colour: tone, pattern } = lookOf(run.method);
   const found = goals.map((name) => run.goals.find((goal) => goal.name === name));
-  const text = (goal) => `${plotText(run.method)}, ${plotText(goal.name)}: ${withDeviation(goal.mean, goal.deviation)} %`;
+  const text = (goal) =>
+    `${plotText(run.method)}, ${plotText(goal.name)}: ${withDeviation(goal.mean, goal.deviation)} %`;
+  const deviations = found.map((goal) => goal?.deviation ?? 0);
+  const stripes = { shape: pattern, fillmode: "overlay", fgcolor: colour("background"), size: 6, solidity: 0.25 };
   return {
     type: "bar", x: goals.map((_, place) => place), y: found.map((goal) => (goal ? goal.mean : null)),
     name: plotText(run.method), hoverinfo: "text", textposition: "none",
@@ -217,8 +224,8 @@ function goalTraces(run, goals) {
       if (!goal) return "";
       return text(goal) + (goal.paper === null ? "" : `<br>paper: ${goal.paper} %`);
     }),
-    error_y: { type: "data", array: found.map((goal) => goal?.deviation ?? 0), thickness: 1.2, width: 2, color: colour("ink") },
-    marker: { color: tone, pattern: { shape: pattern, fillmode: "overlay", fgcolor: colour("background"), size: 6, solidity: 0.25 } },
+    error_y: { type: "data", array: deviations, thickness: 1.2, width: 2, color: colour("ink") },
+    marker: { color: tone, pattern: stripes },
   };
 }
 
@@ -226,22 +233,22 @@ function goalTraces(run, goals) {
 function paperGoals(run, place, count, goals) {
   const width = 0.8 / count;
   const known = run.goals.filter((goal) => goal.paper !== null);
-  const shapes = known.map((goal) => {
+  return known.map((goal) => {
     const middle = goals.indexOf(goal.name) - 0.4 + width * (place + 0.5);
     const line = { color: colour("ink"), width: 3 };
     return { type: "line", x0: middle - width / 2, x1: middle + width / 2, y0: goal.paper, y1: goal.paper, line };
   });
-  return shapes;
 }
 
 function goalsOf(runs) {
   const goals = unique(runs.flatMap((run) => run.goals.map((goal) => goal.name)));
+  const ticks = { tickvals: goals.map((_, place) => place), ticktext: goals.map(plotText) };
   return {
-    traces: runs.map((run) => goalTraces(run, goals)),
+    traces: runs.map((run) => goalBars(run, goals)),
     layout: plotLayout("", "success in %", {
       barmode: "group", bargap: 0.2, bargroupgap: 0, margin: { l: 46, r: 10, t: 8, b: 24 },
       shapes: runs.flatMap((run, place) => paperGoals(run, place, runs.length, goals)),
-      xaxis: { tickvals: goals.map((_, place) => place), ticktext: goals.map(plotText), showgrid: false, zeroline: false },
+      xaxis: { ...ticks, showgrid: false, zeroline: false },
       yaxis: { range: [0, 103] },
     }),
   };
@@ -257,7 +264,8 @@ function metricOf(run, name) {
   const tones = COLOURS[isDark() ? "dark" : "light"];
   const traces = run.metrics.seeds.map((seed, place) => ({
     x: run.metrics.steps[place], y: run.metrics.series[name][place], name: `seed ${seed}`, mode: "lines",
-    hoverinfo: "x+y+name", line: { color: tones[place % tones.length], dash: DASHES[place % DASHES.length], width: 1.6 },
+    hoverinfo: "x+y+name",
+    line: { color: tones[place % tones.length], dash: DASHES[place % DASHES.length], width: 1.6 },
   }));
   const legend = { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 };
   return { traces, layout: plotLayout("gradient steps", plotText(name), { showlegend: true, legend }) };

@@ -47,6 +47,7 @@ const darkSystem = window.matchMedia("(prefers-color-scheme: dark)");
 const THEMES = ["automatic", "light", "dark"];
 const themeListeners = [];
 let theme = "automatic";
+let isPrinting = false; // paper is white
 
 // Some browsers refuse storage to pages that are opened from disk; the choice then lasts until the page is closed.
 function storedTheme() {
@@ -65,7 +66,7 @@ function storeTheme() {
   }
 }
 
-const isDark = () => (theme === "automatic" ? darkSystem.matches : theme === "dark");
+const isDark = () => !isPrinting && (theme === "automatic" ? darkSystem.matches : theme === "dark");
 
 function applyTheme() {
   document.documentElement.dataset.theme = isDark() ? "dark" : "light";

@@ -18,7 +18,8 @@ function setUpHeader() {
     if (group.of === null && !group.runs) continue;
     const measured = group.of === null ? plural(group.tasks, "task") : `${group.tasks} of ${group.of} tasks`;
     const protocol = `${plural(group.runs, "run")}, ${group.complete} complete`;
-    byId("tiles").append(element("div", {}, element("dt", {}, group.title), element("dd", {}, measured), element("dd", {}, protocol)));
+    const lines = [measured, protocol].map((line) => element("dd", {}, line));
+    byId("tiles").append(element("div", {}, element("dt", {}, group.title), ...lines));
   }
   const links = SECTIONS.filter(([id]) => !byId(id).hidden);
   const items = links.map(([id, title]) => element("li", {}, element("a", { href: `#${id}` }, title)));
@@ -61,9 +62,10 @@ function setUpDiagnostics() {
   }
   for (const run of found) {
     const step = element("span", { class: "muted" }, `step ${grouped(run.diagnostics.step)}`);
-    const details = element("details", { open: found.length === 1 }, element("summary", {}, ...titleOf(run), " ", step));
+    const summary = element("summary", {}, ...titleOf(run), " ", step);
+    const details = element("details", { open: found.length === 1 }, summary);
     for (const section of run.diagnostics.sections) {
-      details.append(element("h4", {}, section.title), element("p", { class: "muted" }, section.explanation));
+      details.append(element("h3", {}, section.title), element("p", { class: "muted" }, section.explanation));
       if (section.rows.length) details.append(...tableOf(section));
       if (section.finding) details.append(element("p", { class: "finding" }, section.finding));
     }
@@ -89,9 +91,9 @@ function setUpRuns() {
 function runContent(run, number) {
   return [
     element("p", {}, `Protocol: ${run.protocol}.`),
-    element("h4", {}, "Metrics"),
+    element("h3", {}, "Metrics"),
     metricsPanel(run, number),
-    element("h4", {}, "Config"),
+    element("h3", {}, "Config"),
     element("pre", { tabindex: "0", role: "region", "aria-label": "config.json" }, run.config),
   ];
 }
@@ -118,5 +120,13 @@ setUpHeader();
 applyFilters();
 themeListeners.push(() => refreshPlots());
 window.addEventListener("hashchange", openLinkedRun);
-window.addEventListener("beforeprint", () => plots.forEach((plot, target) => drawIfNeeded(target, plot, true)));
+window.addEventListener("beforeprint", () => {
+  isPrinting = true;
+  applyTheme();
+  plots.forEach((plot, target) => drawIfNeeded(target, plot, true));
+});
+window.addEventListener("afterprint", () => {
+  isPrinting = false;
+  applyTheme();
+});
 openLinkedRun();
