@@ -146,7 +146,7 @@ class Explorer {
   }
 
   valueAt(x, y) {
-    return this.values[this.map.squares.get(squareAt(this.map, x, y))];
+    return this.values[pointAt(this.map, x, y)];
   }
 
   isSeed(seed) {
@@ -192,7 +192,7 @@ class Explorer {
     const middle = (cell) => map.low + (cell + 0.5) * map.unit + map.point_size / 2;
     const [x, y] = this.probe || [middle(this.goal[1]), middle(this.goal[0])];
     const next = [x + right * map.point_size, y + up * map.point_size];
-    if (!map.squares.has(squareAt(map, ...next))) return;
+    if (pointAt(map, ...next) < 0) return;
     this.probe = next;
     this.marksProbe = true;
     this.showPointer();
@@ -324,9 +324,8 @@ function setUpMaze() {
     byId("maps").hidden = true;
     return;
   }
-  if (!window.DecompressionStream || !window.OffscreenCanvas) {
-    const message = "The maps need a newer browser: one with DecompressionStream and OffscreenCanvas.";
-    byId("maze").append(element("p", {}, message));
+  if (!window.DecompressionStream) {
+    byId("maze").append(element("p", {}, "The maps need a newer browser: one with DecompressionStream."));
     return;
   }
   const explorer = new Explorer(runs, byId("maze"));

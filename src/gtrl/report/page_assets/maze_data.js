@@ -45,27 +45,25 @@ async function unpackMap(map) {
   map.columns = map.free[0].length;
   map.low = -map.offset - map.unit / 2; // the lower left corner, the same in x and y
   map.cells = map.free.flatMap((row, i) => row.flatMap((free, j) => (free ? [[i, j]] : [])));
-  map.perCell = Math.round(map.unit / map.point_size);
-  map.values = undone(new Uint8Array(values), map.points.length / 2);
-  map.squares = new Map(); // number of the point in each square of the grid
-  for (let point = 0; point < map.points.length / 2; point++) {
-    map.squares.set(squareAt(map, map.points[2 * point], map.points[2 * point + 1]), point);
-  }
+  map.values = fromDifferences(new Uint8Array(values), map.points.length / 2);
   return map;
 }
 
 /** Sums up the differences within each map of `length` bytes; bytes wrap around. */
-function undone(differences, length) {
+function fromDifferences(differences, length) {
   for (let place = 0; place < differences.length; place++) {
     if (place % length) differences[place] += differences[place - 1];
   }
   return differences;
 }
 
-/** The number of the square of the grid that a position lies in, row by row. */
-function squareAt(map, x, y) {
-  const place = (position) => Math.floor((position - map.low) / map.point_size + 1e-4);
-  return place(y) * map.columns * map.perCell + place(x);
+/** The number of the point whose square a position lies in; -1 if there is none. */
+function pointAt(map, x, y) {
+  const half = map.point_size * 0.5001; // squares touch each other in spite of rounding
+  for (let point = 0; point < map.points.length / 2; point++) {
+    if (Math.abs(map.points[2 * point] - x) <= half && Math.abs(map.points[2 * point + 1] - y) <= half) return point;
+  }
+  return -1;
 }
 
 // --- values ---

@@ -35,18 +35,14 @@ class MazeView {
   }
 
   drawValues(map, shades) {
-    const image = new OffscreenCanvas(map.columns * map.perCell, map.rows * map.perCell);
-    const context = image.getContext("2d");
-    const pixels = context.createImageData(image.width, image.height);
-    for (const [square, point] of map.squares) {
-      const row = image.height - 1 - Math.floor(square / image.width);
-      pixels.data.set([...valueColour(shades[point]), 255], 4 * (row * image.width + (square % image.width)));
-    }
-    context.putImageData(pixels, 0, 0);
-    const [left, bottom] = this.at(map.low, map.low);
-    const [width, height] = [map.columns * map.unit * this.pixels, map.rows * map.unit * this.pixels];
-    this.context.imageSmoothingEnabled = false;
-    this.context.drawImage(image, left, bottom - height, width, height);
+    const half = map.point_size / 2;
+    shades.forEach((shade, point) => {
+      const [x, y] = map.points.subarray(2 * point, 2 * point + 2);
+      const [left, top] = this.at(x - half, y + half).map(Math.floor); // whole pixels, without gaps in between
+      const [right, bottom] = this.at(x + half, y - half).map(Math.ceil);
+      this.context.fillStyle = `rgb(${valueColour(shade)})`;
+      this.context.fillRect(left, top, right - left, bottom - top);
+    });
   }
 
   drawPlan(map, below) {
