@@ -75,7 +75,7 @@ DIAGNOSTICS = {
             "title": "Luck gap",
             "explanation": "How much a value exceeds the mean over exits.",
             "columns": ["goal", "gap", "episodes"],
-            "rows": [["task1", 0.123456, 12000], ["task2", None, 3]],
+            "rows": [["task1", -0.123456, 12000], ["task2", None, 3]],
             "finding": "The gap is small.",
         }
     ],
@@ -580,8 +580,9 @@ def test_maze_with_the_keyboard(explorer: Map, report: Report) -> None:
     explorer.canvas.hover(**explorer.place(5.0, 5.0))
     page.keyboard.press("Shift+ArrowRight")
     value = decoded(report, None, (2, 2), (7.0, 5.0))
-    assert f"value {value:.3f} " in page.inner_text("#maze-status")
-    assert "row 2" not in page.inner_text("#maze-status")
+    assert f"value {value:.3f} " in explorer.pointer
+    assert page.get_attribute("#maze-pointer", "aria-live") == "polite"  # a screen reader says it
+    assert "row 2, column 2" in page.inner_text("#maze-status")
 
 
 # --- diagnostics and runs ---
@@ -595,7 +596,7 @@ def test_diagnostics_are_shown_with_explanation_and_finding(page: Page) -> None:
     assert "How much a value exceeds the mean over exits." in text
     assert "The gap is small." in text
     assert column(page, 0, "#diagnostics") == ["task1", "task2"]
-    assert column(page, 1, "#diagnostics") == ["0.1235", "–"]
+    assert column(page, 1, "#diagnostics") == ["−0.1235", "–"]
     assert column(page, 2, "#diagnostics") == ["12,000", "3"]
 
 

@@ -242,4 +242,5 @@ def _measured(value: Any) -> Json:
     if finite is None:
         return {"text": MISSING, "value": None}
     is_whole = float(finite).is_integer() and abs(finite) < 1e15
-    return {"text": f"{int(finite):,}" if is_whole else f"{finite:.4g}", "value": finite}
+    size = f"{abs(int(finite)):,}" if is_whole else f"{abs(finite):.4g}"
+    return {"text": f"−{size}" if finite < 0 else size, "value": finite}

@@ -55,11 +55,12 @@ function plotLayout(xTitle, yTitle, changes = {}) {
     title: { text: title, standoff: 6, font: { size: 12 } },
     gridcolor: colour("grid"), linecolor: colour("line"), zerolinecolor: colour("line"), automargin: true, ...more,
   });
+  const family = getComputedStyle(document.body).fontFamily;
   return {
     margin: { l: 46, r: 10, t: 8, b: 40 },
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-    font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: colour("ink") },
-    hoverlabel: { bgcolor: colour("surface"), bordercolor: colour("line"), font: { color: colour("ink") } },
+    font: { family, size: 12, color: colour("ink") },
+    hoverlabel: { bgcolor: colour("surface"), bordercolor: colour("line"), font: { family, color: colour("ink") } },
     modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("muted"), activecolor: colour("ink") },
     showlegend: false, dragmode: hasMouse ? "zoom" : false, hovermode: "closest",
     ...changes,

@@ -71,6 +71,7 @@ class Explorer {
   async open(run) {
     const before = this.map;
     const map = await unpackMap(run.map);
+    if (run !== this.runs[Number(this.runSelect.value)]) return; // another run was chosen meanwhile
     Object.assign(this, { run, map });
     const isSame = before && JSON.stringify(before.free) === JSON.stringify(map.free);
     const mean = map.seeds.length > 1 ? [[MEAN, `mean of ${map.seeds.length} seeds`]] : [];
@@ -84,7 +85,7 @@ class Explorer {
     this.pathsLabel.hidden = !map.path_index.length;
     this.showLegend();
     if (isSame && this.goal) {
-      this.update();
+      this.choose(this.goal, this.number);
       return;
     }
     this.probe = null;
@@ -159,6 +160,7 @@ class Explorer {
 
   look(position) {
     this.probe = position;
+    this.pointer.setAttribute("aria-live", "off");
     this.showPointer();
     if (this.marksProbe) {
       this.marksProbe = false; // the pointer needs no mark of its own
@@ -195,8 +197,8 @@ class Explorer {
     if (pointAt(map, ...next) < 0) return;
     this.probe = next;
     this.marksProbe = true;
+    this.pointer.setAttribute("aria-live", "polite"); // a screen reader says it; it would be too much for a mouse
     this.showPointer();
-    this.status.textContent = this.pointer.textContent;
     this.draw();
   }
 

@@ -147,7 +147,7 @@ class MazeView {
     context.stroke();
     if (!label) return;
     context.fillStyle = edge;
-    context.font = `600 ${11 * this.scale()}px system-ui, sans-serif`;
+    context.font = `600 ${(label.length > 1 ? 9 : 11) * this.scale()}px system-ui, sans-serif`;
     context.textAlign = "center";
     context.textBaseline = "middle";
     context.fillText(label, left, top + this.scale());
