@@ -6,13 +6,23 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test soak lint format docs linkcheck clean
+.PHONY: demo browser test soak lint format docs linkcheck clean
 
 demo: $(STAMP)
 	$(BIN)/gtrl demo
 
+# The page of a report is tested in Debian's Chromium. Without it, those tests fail and the others still run.
+browser:
+	@if command -v chromium > /dev/null; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ]; then sudo=; else sudo=$$(command -v sudo) || sudo=none; fi; \
+	if [ "$$sudo" = none ] || ! command -v apt-get > /dev/null; then \
+	echo "Chromium is missing, which tests of the page need; install Debian's package chromium." >&2; exit 0; fi; \
+	echo "Installing Chromium for the tests of the page."; export DEBIAN_FRONTEND=noninteractive; \
+	{ $$sudo apt-get update -qq && $$sudo apt-get install -y -qq --no-install-recommends chromium > /dev/null; } || \
+	echo "Chromium could not be installed, which tests of the page need." >&2
+
 # Pyright needs one core for half a minute, so it runs at the same time as pytest. Its report is printed at the end.
-test: $(STAMP)
+test: $(STAMP) browser
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	@$(BIN)/pyright > $(VENV)/pyright.txt 2>&1 & pyright=$$!; \
