@@ -52,7 +52,7 @@ def evaluate(
         show: Whether to show a progress bar.
         maps: Whether to write `values.npz`.
     """
-    _check_arguments(episodes, workers, base_seed)
+    check_arguments(episodes, workers, base_seed)
     return _evaluate(find_policies(what, step, task), episodes, workers, base_seed, show, maps)
 
 
@@ -111,7 +111,8 @@ def _evaluate(
     ]
 
 
-def _check_arguments(episodes: int, workers: int | None, base_seed: int) -> None:
+def check_arguments(episodes: int, workers: int | None, base_seed: int) -> None:
+    """Raises `ConfigError` unless these are valid arguments of `evaluate`."""
     if episodes < 1:
         raise ConfigError(f"episodes is {episodes} and must be at least 1.")
     if workers is not None and workers < 1:
