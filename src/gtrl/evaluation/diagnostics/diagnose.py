@@ -14,7 +14,7 @@ from gtrl.envs.make import DEFAULT_EPISODE_LENGTH, make_environment
 from gtrl.envs.maze import Maze
 from gtrl.errors import DataError, GtrlError, RunError
 from gtrl.evaluation.diagnostics.distance import connected_cells, distance_section
-from gtrl.evaluation.diagnostics.luck import luck_gap_section
+from gtrl.evaluation.diagnostics.luck import luck_gap_section, returns_section
 from gtrl.evaluation.diagnostics.policy import policy_section
 from gtrl.evaluation.diagnostics.sections import Section
 from gtrl.evaluation.diagnostics.targets import hindsight_section, targets_section
@@ -146,8 +146,8 @@ class Diagnosis:
     def sections(self) -> Iterator[Section | None]:
         """Yields the sections in their order; None for those that do not apply."""
         trained, seeds = self.trained, self.run.seeds
-        if trained.has_value and self.env is not None:
-            yield self._luck_gap()
+        if self.task and self.env is not None:
+            yield self._luck_gap(self.task)
         if trained.has_value and self.maze:
             yield self._distance(self.maze)
         if self.data:
@@ -156,19 +156,20 @@ class Diagnosis:
         if self.data and self.maze and len(self.maze.entrances):
             yield hindsight_section(trained, seeds, self.data.train, self.maze, self.base_seed)
 
-    def _luck_gap(self) -> Section | None:
-        assert self.task is not None
-        if not self.trained.algorithm.value_is_return:
-            title = self.trained.algorithm.title
-            self._note("the luck gap is left out", f"the value of {title} ranks states, but is not E[γ^T]")
-            return None
-        keep_every = max(1, (self.task.episode_length or DEFAULT_EPISODE_LENGTH) // STATES_PER_EPISODE)
+    def _luck_gap(self, task: Task) -> Section | None:
+        """The value against the return; the return alone where there is no such value."""
+        keep_every = max(1, (task.episode_length or DEFAULT_EPISODE_LENGTH) // STATES_PER_EPISODE)
         try:
-            outcomes = self._roll_out(self.task, keep_every)
+            outcomes = self._roll_out(task, keep_every)
         except GtrlError as error:
             self._note("the luck gap is left out", error)
             return None
-        return luck_gap_section(self.trained, outcomes, keep_every, self.maze)
+        algorithm = self.trained.algorithm
+        if self.trained.has_value and algorithm.value_is_return:
+            return luck_gap_section(self.trained, outcomes, keep_every, self.maze)
+        kind = "ranks states, but is not E[γ^T]" if self.trained.has_value else "does not exist"
+        self._note("the luck gap is left out", f"the value of {algorithm.title} {kind}")
+        return returns_section(outcomes, keep_every, self.maze, algorithm.gamma)
 
     def _roll_out(self, task: Task, keep_every: int) -> list[list[Outcome]]:
         """Runs the episodes of every seed."""

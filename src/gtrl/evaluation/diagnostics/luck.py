@@ -106,10 +106,9 @@ def luck_gap_section(
     else:
         distances, edges, unit = implied_steps(values, gamma), STEP_EDGES, "steps that the value implies"
     rows = luck_gap(values, found.returns, distances, edges, found.seeds)
-    episodes = sum(map(len, outcomes))
     return Section(
         "luck-gap",
-        f"Luck gap: value minus return of the policy's own {episodes} episodes, γ = {gamma:g}",
+        f"Luck gap: value minus return, γ = {gamma:g}, {_described(outcomes)}",
         "The value V(s, g) at states along the policy's own episodes, and the return from there: γ to the power of the "
         "remaining steps if the episode succeeds, else 0. A positive gap means that the value is too optimistic. "
         f"Distances are in {unit}.",
@@ -117,6 +116,29 @@ def luck_gap_section(
         [list(row) for row in rows],
         _finding(rows, "cells" if maze else "steps"),
     )
+
+
+def returns_section(outcomes: Sequence[Sequence[Outcome]], keep_every: int, maze: Maze | None, gamma: float) -> Section:
+    """Returns the section for methods without a value to compare: the returns alone, by distance in a maze."""
+    found = visits(outcomes, keep_every, gamma)
+    distances = np.zeros(len(found.returns))
+    if maze:
+        distances = cell_distances(maze, found.observations[:, :2], found.goals)
+    rows = luck_gap(found.returns, found.returns, distances, CELL_EDGES, found.seeds)
+    return Section(
+        "returns",
+        f"Return, γ = {gamma:g}, {_described(outcomes)}",
+        "The return from states along the policy's own episodes: γ to the power of the remaining steps if the episode "
+        "succeeds, else 0. The method has no value that could be compared with it.",
+        ("distance", "states", "return"),
+        [[row.distance, row.states, row.outcome] for row in (rows if maze else rows[:1])],
+    )
+
+
+def _described(outcomes: Sequence[Sequence[Outcome]]) -> str:
+    """The number of episodes and how many of them succeeded."""
+    successes = [outcome.success for episodes in outcomes for outcome in episodes]
+    return f"{len(successes)} episodes, {100 * np.mean(successes):.0f} % successful"
 
 
 def _finding(rows: Sequence[GapRow], unit: str) -> str:
