@@ -237,25 +237,31 @@ def test_diagnose_finds_the_luck_gap_where_the_critic_is_v_dc(exact_runs: dict[t
     assert start_gaps["optimal"] == pytest.approx(0, abs=0.06)
 
 
-def test_connected_pairs_and_policy_against_loops(exact_runs: dict[tuple[str, str], Run]) -> None:
-    run = exact_runs["plain", "optimal"]
+@pytest.mark.parametrize(("name", "critic", "cell_count"), [("plain", "optimal", 18), ("teleport", "lucky", 11)])
+def test_connected_pairs_and_policy_against_loops(
+    exact_runs: dict[tuple[str, str], Run], name: str, critic: str, cell_count: int
+) -> None:
+    run = exact_runs[name, critic]
     content = diagnose(run, episodes=1, workers=1, show=False)
     data = np.load(run.config["data"]["source"])
     cells = [(round(y / 4) + 1, round(x / 4) + 1) for x, y in data["observations"].tolist()]
     starts = np.r_[0, np.flatnonzero(data["terminals"]) + 1]
     ahead = [(i, range(i + 1, end)) for first, end in pairwise(starts) for i in range(first, end - 1)]
     pairs = {(cells[i], cells[j]) for i, later in ahead for j in later if cells[i] != cells[j]}
-    counts = {(row[0], row[1]): row[2] for row in section_of(content, "distance")["rows"]}
-    assert (counts["connected", "all"], counts["unconnected", "all"]) == (len(pairs), 18 * 17 - len(pairs))
+    states, (values, actions) = [tuple(cell) for cell in MAZES[name].cells.tolist()], tables(name, critic)
+    rows = {(row[0], row[1]): row[2:] for row in section_of(content, "distance")["rows"]}
+    connected, unconnected = rows["connected", "all"], rows["unconnected", "all"]
+    assert (connected[0], unconnected[0]) == (len(pairs), cell_count * (cell_count - 1) - len(pairs))
+    mean = np.mean([values[states.index(s), states.index(g)] for s, g in pairs])
+    assert connected[1] == pytest.approx(mean, abs=1e-6)
 
     # The exact share over all transitions and goals ahead. The stub's critic is the product of action and direction.
-    states, (_, actions) = [tuple(cell) for cell in MAZES["plain"].cells.tolist()], tables("plain", "optimal")
-    critic = []
+    critic_at_logged = []
     for i, later in ahead:
         best = [cell_maze.FOUR_MOVES[actions[states.index(cells[i]), states.index(cells[j])]] for j in later]
         products = np.array([np.dot(data["actions"][i], move[::-1]) for move in best])
-        critic.append((products.mean(), (products < 1).mean()))
-    expected_logged, expected_share = np.mean(critic, 0)
+        critic_at_logged.append((products.mean(), (products < 1).mean()))
+    expected_logged, expected_share = np.mean(critic_at_logged, 0)
     (seed, chosen, logged, difference, share), = section_of(content, "policy")["rows"]  # fmt: skip
     assert (seed, chosen) == ("0", 1)
     assert logged == pytest.approx(expected_logged, abs=0.06)  # 4096 rows are drawn: a standard error of 0.012
@@ -349,6 +355,28 @@ def test_sections_of_a_gtrl_run(diagnosed: Run) -> None:
     (_, teleports, *_), (_, others, *_) = section_of(content, "hindsight")["rows"]
     assert teleports == (moved & ~arrays["terminals"]).sum() > 0
     assert teleports + others == (~arrays["terminals"]).sum()
+
+
+def test_values_of_connected_pairs_against_loops(diagnosed: Run) -> None:
+    """By trajectory: which cell is seen in `observations` before which in `qpos`, and the value of each such pair."""
+    maze, arrays = maze_of(ogbench_task(MINI)), np.load(diagnosed.config["data"]["source"])
+    assert maze is not None
+    ends = np.r_[0, np.flatnonzero(arrays["terminals"]) + 1]
+    pairs = set()
+    for first, end in pairwise(ends):
+        seen = set()
+        for row in range(first, end):
+            now = maze.cell_at(arrays["qpos"][row, :2])
+            pairs |= {(before, now) for before in seen if before != now}
+            seen.add(maze.cell_at(arrays["observations"][row, :2]))
+    pairs = [(s, g) for s, g in pairs if maze.distances(g)[s] > 0]
+    algorithm, nets = load_state(diagnosed, 20)
+    states, goals = (jnp.asarray(maze.xy([pair[k] for pair in pairs]), jnp.float32) for k in (0, 1))
+    value: Any = jax.vmap(algorithm.value, (0, None, None))
+    content = json.loads((diagnosed.path / "diagnostics.json").read_text())
+    row = next(row for row in section_of(content, "distance")["rows"] if row[:2] == ["connected", "all"])
+    assert row[2:4] == [len(pairs), pytest.approx(float(value(nets, states, goals).mean()), abs=1e-6)]
+    assert abs(row[3] - value(nets, goals, states).mean()) > 1e-4  # exchanging states and goals would show
 
 
 def test_maps_are_the_values_and_actions_of_the_networks(diagnosed: Run) -> None:

@@ -114,7 +114,7 @@ def luck_gap_section(
         f"Distances are in {unit}.",
         ("distance", "states", "value", "return", "gap"),
         [list(row) for row in rows],
-        _finding(rows, "cells" if maze else "steps"),
+        _finding(rows),
     )
 
 
@@ -141,12 +141,11 @@ def _described(outcomes: Sequence[Sequence[Outcome]]) -> str:
     return f"{len(successes)} episodes, {100 * np.mean(successes):.0f} % successful"
 
 
-def _finding(rows: Sequence[GapRow], unit: str) -> str:
+def _finding(rows: Sequence[GapRow]) -> str:
     overall, parts = rows[0], rows[1:]
     worst = max(parts, key=lambda row: abs(row.gap))
-    where = f"where there is no path ({worst.gap:+.2f})"
-    if worst.distance != NO_PATH:
-        where = f"at {worst.distance} {unit} ({worst.gap:+.2f})"
+    where = "where there is no path" if worst.distance == NO_PATH else f"at distance {worst.distance}"
+    where = f"{where} ({worst.gap:+.2f})"
     if abs(worst.gap) < SMALL_GAP:
         return f"The value agrees with the return to within {SMALL_GAP} at every distance."
     if abs(overall.gap) < SMALL_GAP:
