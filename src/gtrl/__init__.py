@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gtrl.data.sampling import Batch, sample_batch
     from gtrl.data.sources.get import get_dataset
     from gtrl.errors import GtrlError
+    from gtrl.evaluation.diagnostics.diagnose import diagnose
     from gtrl.evaluation.during import EvaluateDuring
     from gtrl.evaluation.evaluate import evaluate
     from gtrl.nn.fused import fused
@@ -47,6 +48,7 @@ _PUBLIC_NAMES = {
     "data.sampling": ["Batch", "sample_batch"],
     "data.sources.get": ["get_dataset"],
     "errors": ["GtrlError"],
+    "evaluation.diagnostics.diagnose": ["diagnose"],
     "evaluation.evaluate": ["evaluate"],
     "evaluation.during": ["EvaluateDuring"],
     "nn.fused": ["fused"],
@@ -63,8 +65,8 @@ _MODULE_OF = {name: f"gtrl.{module}" for module, names in _PUBLIC_NAMES.items() 
 
 __all__ = [
     "TASKS", "Algorithm", "Batch", "Callback", "Data", "Dataset", "EvaluateDuring", "Experts", "GtrlError", "Policy",
-    "Run", "Session", "Spec", "Task", "Training", "WandB", "check_file", "collect", "evaluate", "find_task", "fused",
-    "get_dataset", "load_dataset", "load_policy", "make", "make_dataset", "register", "sample_batch", "train",
+    "Run", "Session", "Spec", "Task", "Training", "WandB", "check_file", "collect", "diagnose", "evaluate", "find_task",
+    "fused", "get_dataset", "load_dataset", "load_policy", "make", "make_dataset", "register", "sample_batch", "train",
 ]  # fmt: skip
 
 

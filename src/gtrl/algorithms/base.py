@@ -47,6 +47,7 @@ class Algorithm(ABC):
     reconstruction: ClassVar[bool] = False  # implemented from a description in words, without published formulas
     averaged: ClassVar[str | None] = None  # the field of `nets` whose moving average is the target
     trajectory_goals: ClassVar[bool] = False  # it only has targets for goals on the state's own trajectory
+    value_is_return: ClassVar[bool] = True  # `value` estimates E[gamma^T]; False if it only ranks states
     # alpha by family of task, as published with OGBench for goals that are whole states (none are for oracle goals)
     alpha_by_family: ClassVar[Mapping[str, float]] = {}
 
@@ -125,3 +126,10 @@ class Algorithm(ABC):
     def value(self, nets: Any, observation: Array, goal: Array) -> Array | None:
         """Returns V(s, g) for value maps and warnings, in units of E[gamma^T]; None for methods without a value."""
         return nets.value(observation, goal) if isinstance(nets, ActorCritic) else None
+
+    def action_value(self, nets: Any, observation: Array, action: Array, goal: Array) -> Array | None:
+        """Returns what the policy is trained to maximise over actions, on any scale, (B,).
+
+        It is None for methods whose policy maximises no critic. `gtrl diagnose` and the metrics `policy/...` use it.
+        """
+        return nets.acting_critic(observation, action, goal).min(0) if isinstance(nets, ActorCritic) else None

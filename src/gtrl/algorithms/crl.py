@@ -36,6 +36,7 @@ class CRL(Algorithm):
     idea: ClassVar = "distinguish the goal that was reached from the other goals of the batch"
     reference: ClassVar = "Eysenbach et al. 2022, Contrastive RL"
     trajectory_goals: ClassVar = True
+    value_is_return: ClassVar = False
     alpha_by_family: ClassVar = {
         "pointmaze": 0.03,
         "antmaze": 0.1,
@@ -66,3 +67,6 @@ class CRL(Algorithm):
     def value(self, nets: Nets, observation: Array, goal: Array) -> Array:
         """Returns the probability that the goal is the one that was reached, among the goals of a batch."""
         return jax.nn.sigmoid(critic_at_policy(nets.actor, nets.critic, observation, goal))
+
+    def action_value(self, nets: Nets, observation: Array, action: Array, goal: Array) -> Array:
+        return nets.critic(observation, action, goal).min(0)

@@ -75,3 +75,6 @@ class IQL(Algorithm):
     def value(self, nets: Nets, observation: Array, goal: Array) -> Array:
         """Returns E[gamma^T], converted from the critic's minimum at the policy's action."""
         return o.discount_from_step_cost(critic_at_policy(nets.actor, nets.critic, observation, goal), self.gamma)
+
+    def action_value(self, nets: Nets, observation: Array, action: Array, goal: Array) -> Array:
+        return nets.critic(observation, action, goal).min(0)

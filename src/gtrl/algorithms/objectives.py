@@ -91,12 +91,17 @@ def select_target(y_dc: Array, y_td: Array, m: Array, selection: Selection) -> A
 # --- weights ---
 
 
+def hindsight_ratio(q: Array, y_td: Array, clip: float) -> Array:
+    """The ratio h = Q(s, a, g) / y_TD, clipped to [1/(1+c), 1+c], before it is normalised. Equation 9."""
+    return jnp.clip(q / jnp.maximum(y_td, MIN_DIVISOR), 1 / (1 + clip), 1 + clip)
+
+
 def hindsight_weight(q: Array, y_td: Array, m: Array, clip: float) -> Array:
-    """The hindsight weight h = Q(s, a, g) / y_TD, clipped to [1/(1+c), 1+c] and normalised, where m = 1. Equation 9.
+    """The hindsight weight h: `hindsight_ratio`, normalised, where m = 1. Equation 9.
 
     Each ensemble member is normalised to mean 1 over the rows with m = 1. Rows with m = 0 have weight 1.
     """
-    h = jnp.clip(q / jnp.maximum(y_td, MIN_DIVISOR), 1 / (1 + clip), 1 + clip)
+    h = hindsight_ratio(q, y_td, clip)
     mean = jnp.where(m, h, 0.0).sum(-1, keepdims=True) / jnp.maximum(m.sum(), 1)
     return jnp.where(m, h / jnp.where(mean > 0, mean, 1.0), 1.0)
 

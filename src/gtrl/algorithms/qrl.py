@@ -113,3 +113,6 @@ class QRL(Algorithm):
         """Returns gamma^d, where d is the predicted distance to the task's goal."""
         distance = nets.model.head(nets.model.quasimetric.phi(observation), goal)[:, 0]
         return self.gamma ** jax.nn.relu(distance)
+
+    def action_value(self, nets: Nets, observation: Array, action: Array, goal: Array) -> Array:
+        return nets.model(observation, action, goal).min(0)

@@ -18,6 +18,7 @@ from gtrl.cli.algorithms import algorithms_command
 from gtrl.cli.bench import bench_command
 from gtrl.cli.data import check_command, collect_command, get_command
 from gtrl.cli.demo import demo_command
+from gtrl.cli.diagnose import diagnose_command
 from gtrl.cli.evaluate import evaluate_command
 from gtrl.cli.flags import call
 from gtrl.cli.report import report_command
@@ -36,6 +37,7 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
     "data": {"get": get_command, "collect": collect_command, "check": check_command},
     "train": train_command,
     "evaluate": evaluate_command,
+    "diagnose": diagnose_command,
     "report": report_command,
     "results": {"add": add_command, "index": index_command, "check": check_results_command},
     "theory": theory_command,

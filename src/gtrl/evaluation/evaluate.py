@@ -59,7 +59,7 @@ def evaluate(
         maps: Whether to write `values.npz`.
         callbacks: Their `on_evaluation` is called for each step, when all episodes are finished; no other method is.
     """
-    _check_arguments(episodes, workers, base_seed)
+    check_arguments(episodes, workers, base_seed)
     policies = find_policies(what, step, task)
     rows = _evaluate(policies, episodes, workers, base_seed, show, maps)
     by_step = {step: [row for row in rows if row["step"] == step] for step in sorted({row["step"] for row in rows})}
@@ -134,7 +134,8 @@ def _evaluate(
     ]
 
 
-def _check_arguments(episodes: int, workers: int | None, base_seed: int) -> None:
+def check_arguments(episodes: int, workers: int | None, base_seed: int) -> None:
+    """Raises `ConfigError` unless these are valid arguments of `evaluate`."""
     if episodes < 1:
         raise ConfigError(f"episodes is {episodes} and must be at least 1.")
     if workers is not None and workers < 1:

@@ -49,6 +49,7 @@ class Outcome:
     length: int  # steps
     goal: np.ndarray
     path: np.ndarray | None = None  # (length + 1, 2) positions of the agent, if they were recorded
+    observations: np.ndarray | None = None  # those before steps 0, k, 2k, ..., if every k-th was kept
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class Job:
     record: int  # record the paths of episodes with a smaller number than this
     share: int | None = None  # about how many episodes each worker runs in total, if known
     plugins: tuple[str, ...] = ()  # modules to import first; they define the kind of policy
+    keep_every: int = 0  # keep every k-th observation; 0 keeps none
 
 
 @lru_cache(maxsize=ROWS)
@@ -109,6 +111,8 @@ class RunningEpisode:
         self.recording = episode.number < job.record
         self.observation, self.goal = env.reset(episode.seed(job.base_seed), episode.goal)
         self.path = [self._position()] if self.recording else []
+        self.keep_every = job.keep_every
+        self.kept: list[np.ndarray] = []
         self.length = 0
         self.noise = episode.noise(job.base_seed)
 
@@ -117,6 +121,8 @@ class RunningEpisode:
 
     def step(self, action: np.ndarray) -> Outcome | None:
         """Takes one step in the environment; returns the outcome if the episode ended, else None."""
+        if self.keep_every and self.length % self.keep_every == 0:
+            self.kept.append(np.array(self.observation, np.float32))
         self.observation, success, ended = self.env.step(action)
         self.length += 1
         if self.recording:
@@ -124,7 +130,8 @@ class RunningEpisode:
         if not ended:
             return None
         path = np.asarray(self.path, np.float32) if self.recording else None
-        return Outcome(self.episode, success, self.length, self.goal, path)
+        observations = np.stack(self.kept) if self.kept else None
+        return Outcome(self.episode, success, self.length, self.goal, path, observations)
 
 
 def start_episode(env: GoalEpisodes, episode: Episode, job: Job, policy: Policy) -> RunningEpisode:
@@ -195,6 +202,7 @@ def roll_out(
     workers: int | None = None,
     base_seed: int = 0,
     record: int = 0,
+    keep_every: int = 0,
     plugins: Sequence[str] = (),
     nice: int = 0,
     cancelled: threading.Event | None = None,
@@ -209,6 +217,7 @@ def roll_out(
         workers: Number of processes; by default one per core.
         base_seed: Determines the randomness of all episodes.
         record: Number of episodes per goal whose paths are recorded.
+        keep_every: Keep every k-th observation of all episodes in their outcomes; 0 keeps none.
         plugins: Modules to import in each worker; they define the kinds of policies.
         nice: Increment of the workers' niceness.
         cancelled: Stops the iteration with a `WorkerError` when set.
@@ -226,7 +235,7 @@ def roll_out(
     share = len(policies) * len(todo) // workers
     size = min(len(todo), max(ROWS, min(2 * ROWS, -(-len(todo) // wanted))))
     jobs = [
-        Job(str(path), task, tuple(todo[start : start + size]), base_seed, record, share, tuple(plugins))
+        Job(str(path), task, tuple(todo[start : start + size]), base_seed, record, share, tuple(plugins), keep_every)
         for path in policies
         for start in range(0, len(todo), size)
     ]

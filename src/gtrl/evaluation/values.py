@@ -1,5 +1,7 @@
 """Value maps of mazes: V(s, g) of a trained critic on a grid of positions, for each evaluation goal."""
 
+from typing import Any
+
 import numpy as np
 
 from gtrl.envs.make import make_environment
@@ -7,6 +9,14 @@ from gtrl.envs.maze import Maze
 from gtrl.io.npz import write_npz
 from gtrl.runs.run import Run
 from gtrl.tasks import Task
+
+
+def states_at(env: Any, positions: np.ndarray) -> np.ndarray:
+    """Returns states of a maze with the agent at these positions, (N, 2); other components are those after a reset."""
+    template = np.asarray(env.reset(seed=0, options={"task_id": 1})[0], np.float32)
+    states = np.repeat(template[None], len(positions), 0)
+    states[:, :2] = positions
+    return states
 
 
 def write_values(run: Run, task: Task, step: int) -> None:
@@ -25,9 +35,7 @@ def write_values(run: Run, task: Task, step: int) -> None:
     if maze is None:
         return
     grid = maze.grid()
-    template = np.asarray(env.reset(seed=0, options={"task_id": 1})[0], np.float32)
-    states = np.repeat(template[None], grid.free.sum(), 0)
-    states[:, :2] = grid.masked[grid.free]
+    states = states_at(env, grid.masked[grid.free])
     value = jax.jit(jax.vmap(algorithm.value, (0, None, None)))
     values = np.full((len(run.seeds), len(maze.goals), *grid.free.shape), np.nan, np.float32)
     for index, goal in enumerate(maze.goals):

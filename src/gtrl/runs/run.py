@@ -19,6 +19,8 @@ from gtrl.io.locks import wait_for_lock
 
 # Files that evaluation writes for the last evaluated step only.
 LAST_STEP_FILES = ("rollouts.npz", "values.npz", "trajectories.png", "rollouts.mp4", "rollouts.gif")
+# Files that `gtrl diagnose` writes for the last diagnosed step.
+DIAGNOSTICS, MAPS = "diagnostics.json", "maps.npz"
 EVAL_COLUMNS: tuple[str, ...] = ("algorithm", "task", "seed", "step", "goal", "episodes", "successes", "base_seed")
 TEXT_COLUMNS = ("algorithm", "task", "goal")  # columns of `eval.csv` that are not integers
 LOCK = "lock"  # the file that is locked while a process trains in the directory
@@ -148,10 +150,12 @@ class Run:
         return [folder for folder in folders if folder.name.removeprefix("step-").isdecimal()]
 
     def forget_after(self, step: int) -> None:
-        """Removes policies of later steps, their evaluations, and the files that evaluation made of them."""
+        """Removes policies of later steps, their evaluations, and the files that evaluation and diagnostics made."""
         for folder in self._policy_folders():
             if _step_of(folder) > step:
                 shutil.rmtree(folder)
+                for name in (DIAGNOSTICS, MAPS):
+                    (self.path / name).unlink(missing_ok=True)
         with self._evaluations_locked():
             rows = self.evaluations()
             if any(row["step"] > step for row in rows):

@@ -47,7 +47,7 @@ def describe(algorithm: Algorithm, training: Training, data: Data, seeds: Sequen
         "data": {
             "source": data.source,
             "origin": data.origin,
-            "digest": data.digest or _digest(data),
+            "digest": data_digest(data),
             "shards": max(1, len(data.shards)),
             **data.counts,
             **data.train.spec._asdict(),
@@ -68,8 +68,10 @@ def plugins(algorithm: Algorithm, task: Task | None) -> list[str]:
     return sorted({module for module in modules if module})
 
 
-def _digest(data: Data) -> str:
-    """The digest of a dataset that was not read from a file."""
+def data_digest(data: Data) -> str:
+    """Returns the digest of a dataset: that of its files, or of its arrays if it was not read from files."""
+    if data.digest:
+        return data.digest
     digest = hashlib.sha256()
     for leaf in jax.tree.leaves((data.train, data.validation)):
         digest.update(jax.device_get(leaf).tobytes())

@@ -186,7 +186,7 @@ class Session:
         """Measures one row of metrics per seed and passes them to the callbacks."""
         arguments = (self.algorithm, self.training.update, states, self.keys)
         held_out = monitor.validate(*arguments, data.validation) if data.validation else {}
-        table = states.means() | monitor.value_range(*arguments, data.train)
+        table = states.means() | monitor.measure(*arguments, data.train)
         table |= {f"validation/{name}": values for name, values in held_out.items()}
         columns = {name: np.asarray(values) for name, values in sorted(jax.device_get(table).items())}
         rows = [
