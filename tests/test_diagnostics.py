@@ -493,3 +493,21 @@ def test_command(diagnosed: Run, tmp_path: Path, capsys: pytest.CaptureFixture[s
     ):
         assert cli.main(["diagnose", *words]) == 2
         assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("returns", "finding"),
+    [
+        ({1: [0.5], 2: [0.52]}, "The value agrees with the return to within 0.05 at every distance."),
+        ({1: [0.1], 2: [0.3]}, "The value is too optimistic: +0.30 on average, most at distance 1 (+0.40)."),
+        (
+            {1: [0.65] * 3, 2: [0.3]},
+            "The value is too pessimistic: -0.06 on average, but too optimistic at distance 2–3 (+0.20).",
+        ),
+        ({1: [0.72], 2: [0.3]}, "The value agrees with the return on average (-0.01), but not at distance 1 (-0.22)."),
+    ],
+)
+def test_finding_of_the_luck_gap(returns: dict[int, list[float]], finding: str) -> None:
+    pairs = [(distance, value) for distance, values in returns.items() for value in values]
+    distances, outcomes = map(np.array, zip(*pairs, strict=True))
+    assert luck._finding(luck.luck_gap(np.full(len(pairs), 0.5), outcomes, distances)) == finding

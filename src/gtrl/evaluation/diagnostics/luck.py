@@ -150,5 +150,6 @@ def _finding(rows: Sequence[GapRow]) -> str:
         return f"The value agrees with the return to within {SMALL_GAP} at every distance."
     if abs(overall.gap) < SMALL_GAP:
         return f"The value agrees with the return on average ({overall.gap:+.2f}), but not {where}."
-    kind = "too optimistic" if overall.gap > 0 else "too pessimistic"
-    return f"The value is {kind}: {overall.gap:+.2f} on average, most {where}."
+    kind, opposite = ("too optimistic", "too pessimistic")[:: 1 if overall.gap > 0 else -1]
+    most = f"most {where}" if worst.gap * overall.gap > 0 else f"but {opposite} {where}"
+    return f"The value is {kind}: {overall.gap:+.2f} on average, {most}."
