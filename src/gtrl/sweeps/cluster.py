@@ -10,9 +10,9 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -230,8 +230,12 @@ def run_job(store: Any, key: str, job: Job, log: str) -> Outcome:
 
 
 def _call(method: Any, *arguments: Any) -> Any:
-    """Calls a method of the store and waits for its result."""
-    return sys.modules["ray"].get(method.remote(*arguments))
+    """Calls a method of the store and waits for its result.
+
+    In a thread, because Ray takes a task that waits in its main thread for one that needs no CPU, and starts another.
+    """
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(lambda: import_ray().get(method.remote(*arguments))).result()
 
 
 def _wait(process: "subprocess.Popen[bytes]", seconds: float) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,7 @@ def _spec(run: CheckedRun) -> Spec:
     return Spec(task.observation_dim or 1, task.action_dim or 1, task.goal_dim or task.observation_dim or 1)
 
 
+@cache
 def parameter_counts(algorithm: Algorithm, spec: Spec) -> tuple[int, int, int]:
     """Returns the number of parameters of the networks, the target networks and the policy, without creating them."""
 

@@ -1,4 +1,4 @@
-"""One job of a sweep, in a process of its own: `python -m gtrl.sweeps.job JOB`, where JOB is JSON.
+"""One job of a sweep, in a process of its own: `python -m gtrl.sweeps JOB`, where JOB is JSON.
 
 A process of its own frees all memory at its end, and its crash does not end the sweep.
 """
@@ -60,7 +60,7 @@ def start_process(job: Job, log: Path, environment: Mapping[str, str] | None = N
     text = json.dumps(dataclasses.asdict(job) | {"parent": os.getpid()})
     with log.open("ab") as file:
         return subprocess.Popen(  # noqa: S603
-            [sys.executable, "-m", "gtrl.sweeps.job", text],
+            [sys.executable, "-m", "gtrl.sweeps", text],
             stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, start_new_session=True,
             env=os.environ | {"PYTHONUNBUFFERED": "1"} | dict(environment or {}),
         )  # fmt: skip
@@ -145,7 +145,3 @@ def _end_with_parent(parent: int, scratch: str) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))

@@ -245,8 +245,8 @@ class _Execution:
             return status
         if not self.executor.is_started(entry.key):
             return replace(status, state="waiting")
-        evaluates = entry.job is not None and entry.job.action == "evaluate"
-        return replace(status, state="evaluating" if evaluates else "starting")
+        is_trained = status.steps is not None and status.step >= status.steps
+        return replace(status, state="evaluating" if is_trained else "starting")
 
     def _advance(self) -> bool:
         """Notes what has ended and starts what can be started; returns whether anything is left to do."""
