@@ -9,9 +9,9 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +35,7 @@ from gtrl.sweeps.machine import STOP_SECONDS, default_jobs, visible_gpus
 
 LOCAL = "local"  # the address for a cluster of this machine, which the sweep starts and ends
 CPUS_PER_RUN = 2  # on a cluster without GPUs
+REACH_SECONDS = 10.0  # for an answer of the cluster's address
 SYNC_SECONDS = 2.0  # between two looks at the files of a run
 UNCOPIED = {"train": (), "evaluate": ("checkpoints", "programs")}  # folders that a job does not need, by action
 
@@ -127,6 +128,7 @@ class Cluster:
         else:
             options["address"] = address
         try:
+            _check_reachable(address)
             self.ray.init(**options)
         except (ConnectionError, OSError, RuntimeError, ValueError) as error:
             first_line = str(error).strip().partition("\n")[0]
@@ -178,6 +180,14 @@ class Cluster:
         self.ray.shutdown()
 
 
+def _check_reachable(address: str) -> None:
+    """Raises `OSError` if nothing answers at `HOST:PORT`, where Ray would try again for many minutes."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdigit():
+        with socket.create_connection((host, int(port)), timeout=REACH_SECONDS):
+            pass
+
+
 def import_ray() -> Any:
     """Imports Ray, with its usage statistics off; raises `ConfigError` if it is not installed."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -216,10 +226,17 @@ def run_job(store: Any, key: str, job: Job, log: str) -> Outcome:
         data = _data_here(store, job.data) if job.data else ""
         snapshot = Snapshot(run)
         process = start_process(replace(job, run=str(run), data=data, scratch=str(scratch)), output)
-        with _stopped_with_task(process, store, key, snapshot):
+        try:
             while process.poll() is None:
                 _wait(process, SYNC_SECONDS)
                 _send(store, key, snapshot)
+        except BaseException:  # the task is cancelled: the process saves a checkpoint, which is sent
+            process.terminate()
+            _wait(process, STOP_SECONDS)
+            process.kill()
+            _send(store, key, snapshot)
+            _call(store.close, key, log, output.read_bytes())
+            raise
         _send(store, key, snapshot)
         if process.returncode < 0:
             raise JobKilledError(f"its process was ended by {signal.Signals(-process.returncode).name}")
@@ -247,19 +264,6 @@ def _send(store: Any, key: str, snapshot: Snapshot) -> None:
     update = snapshot.update()
     if update.changed or update.removed:
         _call(store.save, key, update)
-
-
-@contextlib.contextmanager
-def _stopped_with_task(process: "subprocess.Popen[bytes]", store: Any, key: str, snapshot: Snapshot) -> Iterator[None]:
-    """When the task is cancelled, lets the process save a checkpoint, and sends it."""
-    try:
-        yield
-    except BaseException:
-        process.terminate()
-        _wait(process, STOP_SECONDS)
-        process.kill()
-        _send(store, key, snapshot)
-        raise
 
 
 def _data_here(store: Any, path: str) -> str:

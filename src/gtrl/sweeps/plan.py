@@ -92,7 +92,8 @@ class Sweep:
             for name in chosen or ():
                 if name not in left:
                     raise UnknownNameError(f"{kind} of this sweep", name, known)
-        return replace(self, groups=kept)
+        chosen_tasks = {task for group in kept for task in group.tasks}
+        return replace(self, groups=kept, data={task: path for task, path in self.data.items() if task in chosen_tasks})
 
     @property
     def _tasks(self) -> list[str]:
@@ -179,6 +180,12 @@ def make_sweep(settings: Mapping[str, Any], folder: Path = Path()) -> Sweep:
         raise ConfigError(f"a sweep needs {'methods' if tasks else 'tasks'}.")
     grid = {name: _list(f"grid {name}", values) for name, values in _mapping(settings, "grid").items()}
     expanded = [_with_fields(variant, grid, values) for variant in variants for values in product(*grid.values())]
+    names = [variant.name for variant in expanded]
+    repeated = [name for name in names if names.count(name) > 1]
+    if repeated:
+        raise ConfigError(f"two runs would be named '{repeated[0]}'.")
+    data = _mapping(settings, "data")
+    check_data_tasks(data, tasks)
     fields = _mapping(settings, "fields")
     if "steps" in settings:
         fields = {"steps": settings["steps"], **fields}
@@ -187,10 +194,15 @@ def make_sweep(settings: Mapping[str, Any], folder: Path = Path()) -> Sweep:
         seeds=convert("seeds", settings.get("seeds", SEEDS), tuple[int, ...]),
         episodes=convert("episodes", settings.get("episodes", EPISODES_PER_GOAL), int),
         fields=fields,
-        data={
-            task: folder / convert(f"data of {task}", path, str) for task, path in _mapping(settings, "data").items()
-        },
+        data={task: folder / convert(f"data of {task}", path, str) for task, path in data.items()},
     )
+
+
+def check_data_tasks(data: Iterable[str], tasks: Iterable[str]) -> None:
+    """Raises `ConfigError` if a dataset is given for a task that the sweep does not have."""
+    for name in data:
+        if name not in tasks:
+            raise ConfigError(f"data names a file for '{name}', which is no task of this sweep.")
 
 
 def _names(settings: Mapping[str, Any], key: str) -> list[str]:

@@ -1,7 +1,6 @@
 """The check of a sweep before its first run starts: names, fields, data, and what the output folder holds already."""
 
 import dataclasses
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,7 +14,7 @@ from gtrl.data.sources.get import cached_file
 from gtrl.errors import ConfigError, DataError, RunError
 from gtrl.io.locks import is_locked
 from gtrl.runs.run import LOCK, Run
-from gtrl.sweeps.plan import PlannedRun, Sweep, check_folder_name
+from gtrl.sweeps.plan import PlannedRun, Sweep, check_data_tasks, check_folder_name
 from gtrl.sweeps.status import missing_evaluations
 from gtrl.sweeps.values import convert_fields
 from gtrl.tasks import OGBenchTask, Task, find_task, ogbench_task
@@ -57,7 +56,7 @@ def check_sweep(sweep: Sweep, out: Path) -> list[CheckedRun]:
             runs.append(_check_run(planned, out))
         except (ConfigError, DataError) as error:
             raise type(error)(f"{planned.task}, {planned.variant.name}: {error}") from error
-    _check_data_keys(sweep, runs)
+    check_data_tasks(sweep.data, {run.plan.task for run in runs})
     keys = [run.key for run in runs]
     for key in keys:
         if keys.count(key) > 1:
@@ -86,13 +85,6 @@ def _spec_of(task: Task) -> Spec:
     """The sizes of a task's data, where it states them; the file itself is checked by training."""
     observation, action = task.observation_dim or 1, task.action_dim or 1
     return Spec(observation, action, task.goal_dim or observation)
-
-
-def _check_data_keys(sweep: Sweep, runs: Iterable[CheckedRun]) -> None:
-    tasks = {run.plan.task for run in runs}
-    for name in sweep.data:
-        if name not in tasks:
-            raise ConfigError(f"data names a file for '{name}', which is no task of this sweep.")
 
 
 def _check_folder(run: CheckedRun) -> None:

@@ -71,6 +71,7 @@ class Entry:
     is_complete: Callable[[], bool]  # decided from the run's files
     data: Path | None = None  # None as long as the dataset is not on this machine
     is_submitted: bool = False
+    has_run: bool = False  # whether it was seen to train or evaluate
     end: Status | None = None  # the last status, once the run is finished, failed or left out
 
     @property
@@ -242,8 +243,9 @@ class _Execution:
     def _current(self, entry: Entry) -> Status:
         status = _status(entry)
         if status.state in ("training", "evaluating"):
+            entry.has_run = True
             return status
-        if not self.executor.is_started(entry.key):
+        if not entry.has_run and not self.executor.is_started(entry.key):
             return replace(status, state="waiting")
         is_trained = status.steps is not None and status.step >= status.steps
         return replace(status, state="evaluating" if is_trained else "starting")

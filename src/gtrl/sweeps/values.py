@@ -94,7 +94,7 @@ def _number(value: Any, kind: Any) -> Any:
     number = float(value)
     if kind is int and not number.is_integer():
         raise ValueError
-    return int(value) if isinstance(value, int) else kind(number)
+    return value if type(value) is kind else kind(number)
 
 
 def _in_words(hint: Any) -> str:
