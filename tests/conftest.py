@@ -48,6 +48,7 @@ LONGEST = (
     "theory_summary",
     "manipulation",
     "own_everything",
+    "sweep",
     "interruption",
     "video",
     "evaluation",

@@ -529,29 +529,33 @@ def test_evaluations_alone_are_the_same(folder: Path, local: Path, tmp_path: Pat
     assert not (out / "tiny" / "trl" / "eval.csv").exists()
 
 
-def stopped_and_resumed(folder: Path, name: str, *flags: str) -> None:
-    """Stops a sweep with Ctrl-C while it trains; the same command then finishes it."""
-    out = folder / name
-    command = ("sweep.yaml", "--out", name, "--tasks", MINI, "--methods", "bc", "--steps", "6000", *flags)
+def interrupt(folder: Path, *command: str) -> Run:
+    """Stops a sweep with Ctrl-C while it trains; returns the run, which has saved a checkpoint."""
     process = sweep(folder, *command)
-    wait_until(lambda: (out / MINI / "bc" / "metrics.jsonl").exists() and list(Run(out / MINI / "bc").metrics()))
+    run = Run(folder / command[command.index("--out") + 1] / MINI / "bc")
+    wait_until(lambda: list(run.metrics()))
     process.send_signal(signal.SIGINT)
-    output = finish(process, 130)
-    assert "run the same command again to resume" in output
-    saved = max(int(path.stem) for path in (out / MINI / "bc" / "checkpoints").glob("*.npz"))
-    assert 0 < saved < 6000
-    assert "1 of 1 finished" in finish(sweep(folder, *command))
-    starts = [row for row in (out / MINI / "bc" / "timing.jsonl").read_text().splitlines() if "start_up" in row]
-    assert len(starts) == 2
+    assert "run the same command again to resume" in finish(process, 130)
+    assert 0 < max(int(path.stem) for path in run.checkpoints.glob("*.npz")) < LONG
+    assert not run.evaluations()
+    return run
 
 
-def test_interrupted_sweep_is_resumed(folder: Path) -> None:
-    stopped_and_resumed(folder, "interrupted")
+LONG = 20_000  # steps
+STOPPED = ("sweep.yaml", "--tasks", MINI, "--methods", "bc", "--steps", str(LONG), "--field", "checkpoint_minutes=5")
+
+
+def test_interrupted_sweep_saves_checkpoints(folder: Path) -> None:
+    interrupt(folder, *STOPPED, "--out", "interrupted")
 
 
 @pytest.mark.soak
-def test_interrupted_sweep_on_ray_is_resumed(folder: Path) -> None:
-    stopped_and_resumed(folder, "interrupted-ray", "--ray", "local", "--jobs", "1")
+@pytest.mark.parametrize("flags", [(), ("--ray", "local", "--jobs", "1")])
+def test_interrupted_sweep_is_resumed(flags: tuple[str, ...], folder: Path) -> None:
+    command = (*STOPPED, "--out", f"resumed{len(flags)}", *flags)
+    run = interrupt(folder, *command)
+    assert "1 of 1 finished" in finish(sweep(folder, *command))
+    assert (run.path / "timing.jsonl").read_text().count("start_up_seconds") == 2
 
 
 @pytest.mark.soak

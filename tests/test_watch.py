@@ -42,7 +42,7 @@ def runs(tmp_path: Path) -> Path:
 
 def test_states_are_read_from_the_files(runs: Path) -> None:
     finished, stopped, failed = (read_status(runs / TASK / name) for name in ("gtrl", "trl", "bc"))
-    assert finished == Status(TASK, "gtrl", "finished", M, M, success=pytest.approx(60.0))
+    assert finished == Status(TASK, "gtrl", "finished", M, M, success=60.0)
     assert (stopped.state, stopped.step, stopped.steps, stopped.seconds_left) == ("stopped", 300_000, M, None)
     assert (failed.state, failed.message) == ("failed", "see stopped.json")
 
@@ -159,11 +159,11 @@ def test_live_table_fits_the_terminal() -> None:
     from rich.live import Live
 
     file = io.StringIO()
-    terminal = Console(file=file, width=80, height=20, force_terminal=True)
+    terminal = Console(file=file, width=80, height=20, force_terminal=True, color_system=None)
     with Live(console=terminal, auto_refresh=False) as live:
         Screen("runs", live).update([LONG] * 50)
     assert "and 43 more; 0 of 50 finished, 50 evaluating" in file.getvalue()  # seven rows of two lines
-    assert file.getvalue().count("evaluating") == 7 + 1
+    assert file.getvalue().rpartition("runs ")[2].count("evaluating") == 7 + 1
 
 
 @pytest.mark.parametrize(
