@@ -18,9 +18,9 @@ import pytest
 
 from gtrl import cli
 from gtrl.errors import ConfigError, GtrlError
-from gtrl.io.locks import locked
+from gtrl.io.locks import is_locked, locked
 from gtrl.runs.run import LOCK, Run
-from gtrl.sweeps import PRESETS, machine, make_sweep, read_sweep
+from gtrl.sweeps import PRESETS, cluster, machine, make_sweep, read_sweep
 from gtrl.sweeps import sweep as sweeping
 from gtrl.sweeps.cost import MILLISECONDS, cost_of, parameter_counts, step_milliseconds
 from gtrl.sweeps.files import Snapshot, Update, write_update
@@ -360,6 +360,66 @@ def test_evaluations_of_two_jobs_are_joined(tmp_path: Path) -> None:
         run.add_evaluations([row | {"step": step}])
     write_update(here.path, Update({"eval.csv": (there.path / "eval.csv").read_bytes()}, []))
     assert [each["step"] for each in here.evaluations()] == [20, 40]
+
+
+class OtherMachine(cluster.Store):
+    """A store on a machine whose datasets are in a folder that the node does not have."""
+
+    def __init__(self, out: Path, data: Path) -> None:
+        super().__init__(str(out))
+        self.data, self.sent = data, list[str]()
+
+    def data_digests(self, path: str) -> dict[str, str]:
+        return super().data_digests(str(self.data / Path(path).name))
+
+    def data_file(self, path: str, name: str) -> bytes:
+        self.sent.append(name)
+        return super().data_file(str(self.data / Path(path).name), name)
+
+
+def test_dataset_is_copied_to_a_node_once(mini_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "_call", lambda method, *arguments: method(*arguments))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    store = OtherMachine(tmp_path, mini_file.parent)
+    assert cluster._data_here(store, str(mini_file)) == str(mini_file)  # the same files are here
+    assert store.sent == []
+    copy = Path(cluster._data_here(store, f"/nowhere/{mini_file.name}"))
+    assert copy.is_relative_to(tmp_path / "cache")
+    files = sorted(path.name for path in mini_file.parent.iterdir() if path.name.startswith(mini_file.stem))
+    assert sorted(store.sent) == files
+    for name in files:
+        assert (copy.parent / name).read_bytes() == (mini_file.parent / name).read_bytes()
+    assert cluster._data_here(store, f"/nowhere/{mini_file.name}") == str(copy)
+    assert sorted(store.sent) == files  # not sent again
+
+
+def test_store_holds_the_lock_of_a_run_until_its_job_ends(tmp_path: Path) -> None:
+    store = cluster.Store(str(tmp_path))
+    assert store.open("task/bc", "train") == {}
+    store.save("task/bc", Update({"checkpoints/10.npz": b"ten", "config.json": b"{}"}, []))
+    assert is_locked(tmp_path / "task" / "bc" / LOCK)
+    # A second attempt gets what the first has saved; an evaluation needs no checkpoints.
+    assert store.open("task/bc", "train") == {"checkpoints/10.npz": b"ten", "config.json": b"{}"}
+    assert store.open("task/bc", "evaluate") == {"config.json": b"{}"}
+    store.close("task/bc", str(tmp_path / "logs" / "task" / "bc.log"), b"done")
+    assert not is_locked(tmp_path / "task" / "bc" / LOCK)
+    assert (tmp_path / "logs" / "task" / "bc.log").read_text() == "done"
+
+
+@pytest.mark.parametrize(
+    ("resources", "given", "needs"),
+    [
+        ({"CPU": 64.0, "GPU": 4.0}, (None, None), (16, 1)),
+        ({"CPU": 64.0, "GPU": 4.0}, (8, 0.5), (8, 0.5)),
+        ({"CPU": 64.0}, (None, None), (2, 0)),
+        ({"CPU": 1.0}, (None, None), (1, 0)),
+        ({"CPU": 64.0, "GPU": 4.0}, (None, 0), (2, 0)),
+    ],
+)
+def test_needs_of_a_run_on_a_cluster(
+    resources: dict[str, float], given: tuple[Any, Any], needs: tuple[float, float]
+) -> None:
+    assert cluster.needs(resources, *given) == needs
 
 
 # --- real sweeps: 2 tasks × 3 methods × 2 seeds ---

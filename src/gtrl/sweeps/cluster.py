@@ -109,7 +109,7 @@ class Cluster:
         if jobs is not None and address != LOCAL:
             raise ConfigError(f"--jobs is for this machine and '--ray {LOCAL}'; a cluster decides by its resources.")
         self._connect(address, jobs, cpus)
-        self.cpus, self.gpus = _needs(self.ray.cluster_resources(), cpus, gpus)
+        self.cpus, self.gpus = needs(self.ray.cluster_resources(), cpus, gpus)
         here = self.ray.get_runtime_context().get_node_id()
         affinity = self.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(here, soft=False)
         self.store = self.ray.remote(Store).options(num_cpus=0, scheduling_strategy=affinity).remote(str(out))
@@ -201,8 +201,8 @@ def import_ray() -> Any:
     return ray
 
 
-def _needs(resources: dict[str, float], cpus: float | None, gpus: float | None) -> tuple[float, float]:
-    """The CPUs and GPUs of one run: by default one GPU and its share of the CPUs; without GPUs two CPUs."""
+def needs(resources: dict[str, float], cpus: float | None, gpus: float | None) -> tuple[float, float]:
+    """Returns the CPUs and GPUs of one run: by default one GPU and its share of the CPUs; without GPUs two CPUs."""
     all_cpus, all_gpus = resources.get("CPU", 1.0), resources.get("GPU", 0.0)
     gpus = float(bool(all_gpus)) if gpus is None else gpus
     if cpus is None:
