@@ -161,7 +161,8 @@ def _report(statuses: "Sequence[Status]", folder: Path) -> int:
     for status in unfinished:
         reason = f": {status.message}" if status.message else ""
         console.warn(f"{status.task}/{status.name}: {status.state}{reason}")
-    console.echo(summary_of(statuses))
+    if not console.output.is_terminal:  # where the live table ends with it
+        console.echo(summary_of(statuses))
     if len(unfinished) < len(statuses):
         console.echo(f"next: gtrl report {folder}")
     return 1 if unfinished else 0
