@@ -40,6 +40,7 @@ gc.set_threshold(50_000, 20, 20)  # tracing allocates many small objects; few of
 LONGEST = (
     "survival",
     "speed",
+    "sweep",
     "learned_fixed_points",
     "known_answers",
     "methods",
@@ -50,7 +51,9 @@ LONGEST = (
     "own_everything",
     "interruption",
     "video",
+    "page",
     "evaluation",
+    "diagnostics",
     "demo",
     "cli",
 )

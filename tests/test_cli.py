@@ -578,7 +578,11 @@ def test_plugins_are_listed(gtrl: Gtrl, own_module: str, tmp_path: Path, monkeyp
     ("command", "message"),
     [
         ("trian", "unknown command 'trian': did you mean 'train'?"),
-        ("foo", "unknown command 'foo': choose from demo, tasks, algorithms, data, train, evaluate, theory, bench."),
+        (
+            "foo",
+            "unknown command 'foo': choose from demo, tasks, algorithms, data, train, evaluate, sweep, watch, "
+            "diagnose, report, results, theory, bench.",
+        ),
         ("run", "unknown command 'run': choose from demo, tasks,"),
         ("status", "unknown command 'status': choose from demo, tasks,"),
         ("train --task scene-play", "name a method first: gtrl train METHOD ..., where METHOD is one of gtrl, trl, bc"),

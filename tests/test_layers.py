@@ -31,7 +31,7 @@ LAYERS = (
     ("gtrl.training",),
     ("gtrl.evaluation",),
     ("gtrl.report",),
-    ("gtrl", "gtrl.demo", "gtrl.bench"),
+    ("gtrl", "gtrl.demo", "gtrl.bench", "gtrl.sweeps"),
     ("gtrl.cli", "gtrl.__main__"),
 )
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}

@@ -24,9 +24,11 @@ from gtrl.cli.flags import call
 from gtrl.cli.report import report_command
 from gtrl.cli.results import add_command, index_command
 from gtrl.cli.results import check_command as check_results_command
+from gtrl.cli.sweep import sweep_command
 from gtrl.cli.tasks import tasks_command
 from gtrl.cli.theory import theory_command
 from gtrl.cli.train import train_command
+from gtrl.cli.watch import watch_command
 from gtrl.errors import GtrlError, UnknownNameError
 
 Command = Callable[..., int | None]
@@ -37,6 +39,8 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
     "data": {"get": get_command, "collect": collect_command, "check": check_command},
     "train": train_command,
     "evaluate": evaluate_command,
+    "sweep": sweep_command,
+    "watch": watch_command,
     "diagnose": diagnose_command,
     "report": report_command,
     "results": {"add": add_command, "index": index_command, "check": check_results_command},
@@ -48,8 +52,8 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
 def main(args: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit status.
 
-    0: success; 1: a check of `gtrl theory` fails; 2: an error in the input, reported in one line; 128 + n: ended by
-    signal n.
+    0: success; 1: a check of `gtrl theory` fails, or a sweep has unfinished runs; 2: an error in the input, reported in
+    one line; 128 + n: ended by signal n.
     """
     _replace_unencodable_characters()
     _make_local_modules_importable()

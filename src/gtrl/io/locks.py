@@ -1,6 +1,7 @@
 """Lock files between processes. The operating system releases a lock when its process ends."""
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,11 +9,16 @@ from typing import TextIO
 
 from gtrl.errors import DataError, GtrlError
 
+PROBE_SECONDS = 0.05  # longer than `is_locked` of another process holds a lock
+
 
 @contextmanager
 def locked(path: Path, doing: str, error: type[GtrlError] = DataError) -> Iterator[None]:
     """Holds the lock file `path`. If another process holds it, raises `error`; `doing` says what that process does."""
     lock = _acquire(path, wait=False)
+    if lock is None:  # perhaps only because another process looked whether it is held
+        time.sleep(PROBE_SECONDS)
+        lock = _acquire(path, wait=False)
     if lock is None:
         raise error(f"another process is {doing}.")
     with _removed_at_exit(lock, path):
@@ -26,6 +32,20 @@ def wait_for_lock(path: Path) -> Iterator[None]:
         pass  # the previous holder removed this lock file: try again with a new one
     with _removed_at_exit(lock, path):
         yield
+
+
+def is_locked(path: Path) -> bool:
+    """Returns whether a process holds the lock file `path`, without creating it."""
+    import fcntl
+
+    try:
+        with path.open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: several processes may look at the same time
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        pass
+    return False
 
 
 def _acquire(path: Path, wait: bool) -> TextIO | None:

@@ -216,7 +216,7 @@ def find_cells(paths: Iterable[str | Path]) -> list[Cell]:
     runs: dict[Path, Run] = {}
     for path in paths:
         folder = Path(path).expanduser()
-        found = list(_runs_below(folder))
+        found = list(runs_below(folder))
         if not found and not (folder / INDEX).exists():
             raise RunError(f"{path} holds no run: there is no config.json in it or below it.")
         runs |= {run.path.resolve(): run for run in found}
@@ -224,13 +224,14 @@ def find_cells(paths: Iterable[str | Path]) -> list[Cell]:
     return sorted(_with_distinct_names(cells), key=lambda cell: (task_order(cell.task), method_order(cell)))
 
 
-def _runs_below(folder: Path) -> Iterator[Run]:
+def runs_below(folder: Path) -> Iterator[Run]:
+    """Yields the run in a folder, or else the runs in its subfolders; hidden folders are left out."""
     if Run(folder).exists:
         yield Run(folder)
     elif folder.is_dir():
         for child in sorted(folder.iterdir()):
             if child.is_dir() and not child.name.startswith("."):
-                yield from _runs_below(child)
+                yield from runs_below(child)
 
 
 def _name_of(run: Run) -> str:

@@ -23,12 +23,19 @@ LAST_STEP_FILES = ("rollouts.npz", "values.npz", "trajectories.png", "rollouts.m
 DIAGNOSTICS, MAPS = "diagnostics.json", "maps.npz"
 EVAL_COLUMNS: tuple[str, ...] = ("algorithm", "task", "seed", "step", "goal", "episodes", "successes", "base_seed")
 TEXT_COLUMNS = ("algorithm", "task", "goal")  # columns of `eval.csv` that are not integers
+NON_FINITE_REPORT = "stopped.json"  # metrics and magnitudes at the step that was not finite
 LOCK = "lock"  # the file that is locked while a process trains in the directory
 
 
 def checkpoint_path(folder: Path, step: int) -> Path:
     """Returns the file of a checkpoint in the folder `checkpoints/` of a run."""
     return folder / f"{step}.npz"
+
+
+def policy_steps(steps: int, checkpoints: Iterable[int], every: int) -> list[int]:
+    """Returns the steps at which a run of `steps` writes policies: `checkpoints`, every so many steps, and the last."""
+    regular = range(0, steps, every) if every else ()
+    return sorted({step for step in (*checkpoints, *regular, steps) if 0 < step <= steps})
 
 
 def display_name(method: str) -> str:
@@ -174,7 +181,7 @@ class Run:
             return []
         with path.open(newline="") as file:
             try:
-                return [_parse_evaluation(row) for row in csv.DictReader(file)]
+                return [parse_evaluation(row) for row in csv.DictReader(file)]
             except (KeyError, TypeError, ValueError, csv.Error) as error:
                 raise RunError(f"{path} is damaged ({error!r}); repair or remove it.") from error
 
@@ -204,8 +211,8 @@ class Run:
         write_text(self.path / "eval.csv", text.getvalue())
 
 
-def _parse_evaluation(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of `eval.csv` with integers; in files without the column `base_seed` it is 0."""
+def parse_evaluation(row: dict[str, Any]) -> dict[str, Any]:
+    """Returns a row of `eval.csv` with integers; in files without the column `base_seed` it is 0."""
     row = {"base_seed": 0, **row}
     return {name: row[name] if name in TEXT_COLUMNS else int(row[name]) for name in EVAL_COLUMNS}
 

@@ -14,6 +14,7 @@ from gtrl.errors import ConfigError
 from gtrl.fields import COUNT, COUNT_OR_ZERO, POSITIVE, check_fields, checked
 from gtrl.nn import speed
 from gtrl.registry import load_plugin
+from gtrl.runs.run import policy_steps
 from gtrl.tasks import BATCH_SIZE, GRADIENT_STEPS, LEARNING_RATE, SCORED_STEPS, Task
 
 log = logging.getLogger(__name__)
@@ -49,8 +50,7 @@ class Training:
     @property
     def checkpoint_steps(self) -> list[int]:
         """The steps at which policies and a checkpoint are written. Those of `checkpoint_minutes` are not included."""
-        every = range(0, self.steps, self.checkpoint_every) if self.checkpoint_every else ()
-        return sorted({step for step in (*self.checkpoints, *every, self.steps) if 0 < step <= self.steps})
+        return policy_steps(self.steps, self.checkpoints, self.checkpoint_every)
 
     @property
     def kept_steps(self) -> set[int]:

@@ -19,7 +19,7 @@ from gtrl.errors import ConfigError, RunError
 from gtrl.io.atomic import remove_partial, write_text
 from gtrl.io.locks import locked
 from gtrl.runs import checkpoints
-from gtrl.runs.run import LOCK, Run, new_directory
+from gtrl.runs.run import LOCK, NON_FINITE_REPORT, Run, new_directory
 from gtrl.tasks import Task
 from gtrl.training import compilation, loop
 from gtrl.training import resume as resuming
@@ -70,7 +70,7 @@ def train(
     start_time = time.perf_counter()
     data = as_data(data, task)
     algorithm, training = configure(algorithm, training, data.task, data.train.spec, fields)
-    seeds = _checked_seeds(seeds)
+    seeds = check_seeds(seeds)
     all_callbacks = _with_defaults(callbacks, show)
     if resume and out is None:
         raise ConfigError("--resume needs --out, the run to resume.")
@@ -91,7 +91,8 @@ def train(
     return run
 
 
-def _checked_seeds(seeds: int | Sequence[int]) -> list[int]:
+def check_seeds(seeds: int | Sequence[int]) -> list[int]:
+    """Returns the seeds as a list; raises `ConfigError` unless they are different integers in the range of a seed."""
     array: Any = np.asarray(seeds).ravel()
     numbers: list[int] = array.tolist()
     is_integer = array.dtype.kind in "iu"
@@ -119,7 +120,6 @@ WRITE_ERRORS = {
     errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM, errno.ENOTDIR,
     errno.EEXIST, errno.ENAMETOOLONG,
 }  # fmt: skip
-NON_FINITE_REPORT = "stopped.json"  # metrics and magnitudes at the step that was not finite
 
 
 @contextlib.contextmanager
