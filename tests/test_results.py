@@ -130,6 +130,33 @@ def test_runs_that_were_not_evaluated(tmp_path: Path) -> None:
     assert cli.main(["results", "add"]) == 2
 
 
+def test_nothing_is_written_unless_all_runs_can_be_added(tmp_path: Path) -> None:
+    good = write_run(tmp_path / "good", TASK, "gtrl", successes(0))
+    half = write_run(tmp_path / "half", TASK, "gtrl", successes(1))
+    (half.path / "eval.csv").unlink()
+    other = write_run(tmp_path / "other", "scene-play", "gtrl", successes(0))
+    with pytest.raises(RunError, match="half was not evaluated yet"):
+        add_results([other.path, good.path, half.path], tmp_path / "results")
+    assert not (tmp_path / "results").exists()
+
+
+def test_replacing_removes_all_files_of_a_cell(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    run = write_run(tmp_path / "run", TASK, "gtrl", successes(0))
+    (run.path / "maps.npz").write_bytes(b"old")
+    (run.path / "diagnostics.json").write_text('{"step": 3, "sections": [], "notes": ["no data at /home/somebody"]}')
+    (cell,) = add_results([run.path], results)
+    assert json.loads((cell / "diagnostics.json").read_text()) == {"step": 3, "sections": []}  # without paths
+    assert (cell / "maps.npz").read_bytes() == b"old"
+    (run.path / "maps.npz").unlink()
+    add_results([run.path], results, replace=True)
+    assert not (cell / "maps.npz").exists()
+    for replace in (False, True):
+        with pytest.raises(ConfigError, match="is in the results already"):
+            add_results([cell], results, replace=replace)
+    assert Run(cell).evaluations() == run.evaluations()
+
+
 def test_check_finds_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     results = tmp_path / "results"
     add_results([write_run(tmp_path / "run", TASK, "gtrl", successes(0, 1, 2, 3)).path], results)

@@ -16,6 +16,7 @@ from gtrl.report.formats import MISSING, number
 from gtrl.report.page_maps import map_data
 from gtrl.report.paper import paper_score
 from gtrl.report.result_tables import GROUP_TITLES, OWN_DIGITS, PAPER_DIGITS, Entry, Row, Table, all_tables
+from gtrl.runs.run import DIAGNOSTICS
 from gtrl.tasks import TASKS
 
 OTHER_GROUP = "Other"  # of tasks that are not in the paper
@@ -142,7 +143,7 @@ def _run_data(cell: Cell) -> Json:
         "goals": [_goal_data(cell, goal) for goal in cell.goals],
         "config": json.dumps(cell.config, indent=2, ensure_ascii=False),
         "metrics": _metrics(cell),
-        "diagnostics": _diagnostics(cell.run.path / "diagnostics.json"),
+        "diagnostics": _diagnostics(cell.run.path / DIAGNOSTICS),
         "map": map_data(cell),
     }
 

@@ -14,6 +14,7 @@ import numpy as np
 from gtrl.errors import RunError
 from gtrl.io.npz import read_npz
 from gtrl.report.cells import Cell
+from gtrl.runs.run import MAPS
 
 PATHS_PER_GOAL = 10  # of each seed; the first ones by number, whether successful or not
 POSITION_STEPS = 65535  # positions on paths are 16-bit integers between the borders of the maze
@@ -25,7 +26,7 @@ def map_data(cell: Cell) -> dict[str, Any] | None:
 
     Raises `RunError` if the file is damaged.
     """
-    path = cell.run.path / "maps.npz"
+    path = cell.run.path / MAPS
     if not path.exists():
         return None
     arrays = read_npz(path, RunError)

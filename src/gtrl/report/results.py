@@ -8,24 +8,22 @@ all cells with their score and where they fall short of the protocol.
 import csv
 import io
 import json
-import re
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gtrl.errors import ConfigError, RunError
 from gtrl.io.atomic import write_text
 from gtrl.io.jsonl import read_rows
 from gtrl.report.cells import INDEX, Cell, find_cells
-from gtrl.runs.run import Run
+from gtrl.runs.run import DIAGNOSTICS, MAPS, Run, check_folder_name, is_folder_name
 
 INDEX_COLUMNS = ("task", "name", "success", "deviation", "seeds", "scored_steps", "episodes", "precision", "protocol")
-OPTIONAL_FILES = ("diagnostics.json", "maps.npz")
+OPTIONAL_FILES = (DIAGNOSTICS, MAPS)
 METRIC_STEPS = 50  # about how many logged steps of `metrics.jsonl` are kept
 # Parts of a config that must be the same in the runs that are joined.
 JOINED_PARTS = ("task", "algorithm", "training", "data.digest")
-_SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def add_results(
@@ -43,14 +41,15 @@ def add_results(
     cells = find_cells(paths)
     parts: dict[Path, list[Run]] = {}
     for cell in cells:
-        parts.setdefault(folder / _safe(cell.task, "task") / _safe(name or _plain_name(cell), "cell"), []).append(
-            cell.run
-        )
+        cell_name = check_folder_name(name or _plain_name(cell), "cell (--name)")
+        parts.setdefault(folder / check_folder_name(cell.task, "task") / cell_name, []).append(cell.run)
     if name and len(parts) > 1:
         raise ConfigError(f"--name is for the runs of one cell, but these runs are of {len(parts)} tasks.")
-    for target, runs in parts.items():
-        existing = [Run(target)] if Run(target).exists and not replace else []
-        _write_cell(target, [*existing, *runs])
+    contents = [
+        _read_cell(target, runs, replace) for target, runs in parts.items()
+    ]  # all are checked before one is written
+    for content in contents:
+        _write_cell(content)
     write_index(folder)
     return list(parts)
 
@@ -60,38 +59,58 @@ def _plain_name(cell: Cell) -> str:
     return cell.name.removesuffix(f" ({cell.run.path})")
 
 
-def _safe(name: str, what: str) -> str:
-    """Returns a name if it can be the name of a folder on any system; raises a ConfigError otherwise."""
-    if not _SAFE_NAME.fullmatch(name):
-        raise ConfigError(f"the name of the {what} is {name!r}; use letters, digits, '.', '_' and '-' (--name).")
-    return name
-
-
 # --- one cell ---
 
 
-def _write_cell(target: Path, runs: Sequence[Run]) -> None:
-    """Writes the files of one or several runs to the folder of a cell."""
-    rows = [row for run in runs for row in run.evaluations()]
-    if not rows:
-        raise RunError(f"{runs[0].path} was not evaluated yet: gtrl evaluate {runs[0].path}")
-    config = _joined_config(runs)
+class _Content(NamedTuple):
+    """What the folder of a cell will hold."""
+
+    target: Path
+    is_replaced: bool  # whether what the folder holds now is removed
+    config: dict[str, Any]
+    evaluations: list[dict[str, Any]]
+    lines: dict[str, list[dict[str, Any]]]  # of JSON-lines files
+    copies: dict[str, Path]  # files that are copied as they are
+
+
+def _read_cell(target: Path, added: Sequence[Run], replace: bool) -> _Content:
+    """Reads the runs of a cell, and the cell itself if it exists and is not replaced."""
+    for run in added:
+        if run.path.resolve() == target.resolve():
+            raise ConfigError(f"{run.path} is in the results already.")
+        if not run.evaluations():
+            raise RunError(f"{run.path} was not evaluated yet: gtrl evaluate {run.path}")
+    exists = Run(target).exists
+    runs = [*([Run(target)] if exists and not replace else []), *added]
     metrics = [row for run in runs for row in _thinned(list(run.metrics()))]
-    timing = [row for run in runs for row in _thinned(list(read_rows(run.path / "timing.jsonl")))]
-    optional = {
-        name: run.path / name for run in reversed(runs) for name in OPTIONAL_FILES if (run.path / name).exists()
-    }
-    for name, source in optional.items():
-        target.mkdir(parents=True, exist_ok=True)
-        if source != target / name:
-            shutil.copyfile(source, target / name)
+    return _Content(
+        target,
+        exists and replace,
+        _joined_config(runs),
+        [row for run in runs for row in run.evaluations()],
+        {
+            "metrics.jsonl": sorted(metrics, key=lambda row: (row["step"], row["seed"])),
+            "timing.jsonl": [row for run in runs for row in _thinned(list(read_rows(run.path / "timing.jsonl")))],
+        },
+        {name: run.path / name for run in reversed(added) for name in OPTIONAL_FILES if (run.path / name).exists()},
+    )
+
+
+def _write_cell(content: _Content) -> None:
+    target = content.target
+    if content.is_replaced:
+        shutil.rmtree(target)
     cell = Run(target)
-    (target / "eval.csv").unlink(missing_ok=True)  # all its rows are in `rows`, unless it is replaced
-    cell.save_config(config)
-    cell.add_evaluations(rows)
-    metrics.sort(key=lambda row: (row["step"], row["seed"]))
-    for name, lines in (("metrics.jsonl", metrics), ("timing.jsonl", timing)):
+    cell.save_config(content.config)
+    cell.add_evaluations(content.evaluations)
+    for name, lines in content.lines.items():
         write_text(target / name, "".join(json.dumps(line) + "\n" for line in lines))
+    for name, source in content.copies.items():
+        shutil.copyfile(source, target / name)
+    if DIAGNOSTICS in content.copies:
+        diagnostics = json.loads((target / DIAGNOSTICS).read_text())
+        diagnostics.pop("notes", None)  # they may have paths of the machine
+        write_text(target / DIAGNOSTICS, json.dumps(diagnostics, indent=1) + "\n")
 
 
 def _thinned(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -175,7 +194,7 @@ def check_results(folder: Path) -> list[str]:
     problems = []
     for cell in cells:
         place = cell.run.path.relative_to(folder).parts
-        if len(place) != 2 or place[0] != cell.task or not _SAFE_NAME.fullmatch(place[1]):
+        if len(place) != 2 or place[0] != cell.task or not is_folder_name(place[1]):
             problems.append(f"{cell.run.path} is not at {folder}/{cell.task}/NAME")
         if not cell.rates:
             problems.append(f"{cell.run.path} has no complete evaluation")

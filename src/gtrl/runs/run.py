@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
@@ -12,7 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from gtrl.errors import RunError
+from gtrl.errors import ConfigError, RunError
 from gtrl.io.atomic import write_text
 from gtrl.io.jsonl import read_rows
 from gtrl.io.locks import wait_for_lock
@@ -41,6 +42,18 @@ def policy_steps(steps: int, checkpoints: Iterable[int], every: int) -> list[int
 def display_name(method: str) -> str:
     """Returns a method's name as it is written in text: GTRL, TD-n."""
     return method.upper().replace("-N", "-n")
+
+
+def is_folder_name(name: str) -> bool:
+    """Returns whether a name can be the name of a folder on any system."""
+    return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name) is not None
+
+
+def check_folder_name(name: str, what: str) -> str:
+    """Returns the name of something if it can be the name of a folder; raises a `ConfigError` otherwise."""
+    if not is_folder_name(name):
+        raise ConfigError(f"the name of the {what} is {name!r}; use letters, digits, '.', '_' and '-'.")
+    return name
 
 
 def new_directory(parent: Path) -> Path:

@@ -11,6 +11,7 @@ import yaml
 
 from gtrl.errors import ConfigError, UnknownNameError
 from gtrl.report.paper import STANDARD, TELEPORT_AND_STITCH
+from gtrl.runs.run import is_folder_name
 from gtrl.sweeps.values import convert
 from gtrl.tasks import EPISODES_PER_GOAL, TASKS
 from gtrl.tasks.ablations import ABLATIONS
@@ -18,7 +19,6 @@ from gtrl.tasks.ablations import ABLATIONS
 SEEDS = (0, 1, 2, 3)  # by default, as in the paper
 KEYS = ("tasks", "methods", "seeds", "steps", "episodes", "fields", "variants", "grid", "data")  # of a sweep file
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-_SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True)
@@ -242,7 +242,7 @@ def _variants(given: Mapping[str, Any]) -> list[Variant]:
         if not isinstance(content, dict) or not isinstance(content.get("method"), str):
             raise ConfigError(f"the variant '{name}' must name its method: {name}: {{method: gtrl, ...}}.")
         method = _method_name(content["method"])
-        if not _SAFE_NAME.fullmatch(name) or not name.startswith(f"{method}-"):
+        if not is_folder_name(name) or not name.startswith(f"{method}-"):
             example = f"{method}-{_UNSAFE.sub('-', name).strip('-')}"
             raise ConfigError(
                 f"the variant '{name}' must be named after its method, in letters, digits, '.', '_' and '-': {example}."
@@ -264,10 +264,3 @@ def _text(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return "x".join(map(_text, value))
     return str(value).lower() if isinstance(value, bool) or value is None else str(value)
-
-
-def check_folder_name(name: str, what: str) -> str:
-    """Returns a name if it can be the name of a folder on any system; raises a ConfigError otherwise."""
-    if not _SAFE_NAME.fullmatch(name):
-        raise ConfigError(f"the name of the {what} is {name!r}; use letters, digits, '.', '_' and '-'.")
-    return name

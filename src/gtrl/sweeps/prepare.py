@@ -13,8 +13,8 @@ from gtrl.data.origin import combined_digest, digest_of, files_of, shards_of
 from gtrl.data.sources.get import cached_file
 from gtrl.errors import ConfigError, DataError, RunError
 from gtrl.io.locks import is_locked
-from gtrl.runs.run import LOCK, Run
-from gtrl.sweeps.plan import PlannedRun, Sweep, check_data_tasks, check_folder_name
+from gtrl.runs.run import LOCK, Run, check_folder_name
+from gtrl.sweeps.plan import PlannedRun, Sweep, check_data_tasks
 from gtrl.sweeps.status import missing_evaluations
 from gtrl.sweeps.values import convert_fields
 from gtrl.tasks import OGBenchTask, Task, find_task, ogbench_task
