@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-import gtrl
 from gtrl.algorithms.base import Algorithm
 from gtrl.runs.policy import Policy
 from gtrl.tasks import Task
@@ -173,7 +172,6 @@ class CellTable(Policy):
         return np.asarray(self.tables.directions)[pair]
 
 
-@gtrl.register
 @dataclass(frozen=True)
 class TableMethod(Algorithm):
     """A critic set to V* or to V_DC, with its greedy policy. Training changes nothing."""

@@ -17,7 +17,7 @@ def config(
     return {
         "gtrl": "0.1.0",
         "task": task,
-        "algorithm": {"name": method, "gamma": 0.99, **fields},
+        "algorithm": {"name": method, **fields},
         "training": {"steps": steps, "batch_size": 1024, "precision": "bfloat16"},
         "seeds": list(seeds),
         "data": {"source": "/home/somebody/data.npz", "digest": "0123", "observation_dim": 2},

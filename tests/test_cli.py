@@ -172,7 +172,7 @@ def test_evaluating_a_run(gtrl: Gtrl, bc_run: Path, tmp_path: Path) -> None:
     assert table[0] == "algorithm,task,seed,step,goal,episodes,successes,base_seed"
     assert len(table) == 1 + 2 * 5
     new = set(contents(run)) - set(contents(bc_run))
-    assert {name.partition(".out")[0] for name in new} == {"eval.csv", "rollouts.npz", "events"}  # BC has no values
+    assert {name.partition(".out")[0] for name in new} == {"eval.csv", "rollouts.npz", "evaluation/events"}
 
 
 # --- resuming ---

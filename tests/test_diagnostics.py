@@ -1,5 +1,6 @@
 """Diagnostics with known answers: exact critics in finite mazes, and independent computations on a small run."""
 
+import inspect
 import json
 import math
 import shutil
@@ -22,6 +23,7 @@ import gtrl
 from gtrl import cli
 from gtrl.algorithms import make
 from gtrl.algorithms.base import Algorithm
+from gtrl.cli.diagnose import diagnose_command
 from gtrl.data.dataset import make_dataset
 from gtrl.data.sampling import gather
 from gtrl.envs.goals import GoalEpisodes
@@ -29,9 +31,10 @@ from gtrl.envs.isolation import IsolatedEnv
 from gtrl.envs.make import make_environment
 from gtrl.envs.maze import Maze, maze_of
 from gtrl.errors import ConfigError, RunError
-from gtrl.evaluation.diagnostics import distance, luck, policy, sections, targets
+from gtrl.evaluation.diagnostics import EPISODES, distance, luck, policy, sections, targets
+from gtrl.evaluation.diagnostics import diagnose as diagnose_module
 from gtrl.evaluation.diagnostics.diagnose import diagnose
-from gtrl.evaluation.maps import MAX_PATH_POINTS, decode_values
+from gtrl.evaluation.maps import MAX_PATH_POINTS, decode_values, recorded_paths
 from gtrl.evaluation.rollout import Episode
 from gtrl.io import mlp
 from gtrl.io.npz import write_npz
@@ -44,6 +47,7 @@ from gtrl.training import loop, monitor
 
 MINI = "pointmaze-mini-navigate"
 pytestmark = pytest.mark.usefixtures("in_process_file")
+ALL_WITH_PATH = "all with a path"
 SMALL_FIELDS = {"steps": 2, "batch_size": 8, "hidden": (8,), "log_every": 1, "show": False}
 
 
@@ -116,7 +120,7 @@ def test_values_by_group_against_numpy() -> None:
     rows = distance.value_against_distance(values, distances, connected, GAMMA)
     off_diagonal = ~np.eye(len(distances), dtype=bool)
     for group, members in (("all", off_diagonal), ("connected", connected & off_diagonal)):
-        found = next(row for row in rows if row.group == group and row.distance == "all")
+        found = next(row for row in rows if row.group == group and row.distance == ALL_WITH_PATH)
         ranks = [rankdata(values[seed][members]) for seed in (0, 1)]
         expected = np.mean([np.corrcoef(rank, rankdata(-distances[members]))[0, 1] for rank in ranks])
         assert found.correlation == pytest.approx(expected)
@@ -125,7 +129,7 @@ def test_values_by_group_against_numpy() -> None:
     found = next(row for row in rows if (row.group, row.distance) == ("connected", "2–3"))
     steps = np.log(np.maximum(values[:, two_three], 1e-6)) / math.log(GAMMA)
     assert found.steps_per_cell == pytest.approx(steps.mean() / distances[two_three].mean())
-    assert sum(row.pairs for row in rows if row.distance != "all") == off_diagonal.sum()
+    assert sum(row.pairs for row in rows if row.distance != ALL_WITH_PATH) == off_diagonal.sum()
 
 
 def test_constant_values_have_no_rank_correlation() -> None:
@@ -135,6 +139,69 @@ def test_constant_values_have_no_rank_correlation() -> None:
     assert [(row.distance, row.pairs, row.steps_per_cell is None) for row in rows[1:]] == [
         ("1", 2, False), ("2–3", 2, False), ("no path", 2, True),
     ]  # fmt: skip
+
+
+def test_all_with_a_path_leaves_out_what_all_of_the_luck_gap_includes() -> None:
+    """By hand: a pair without a path has the value 1, all others 0.5 and the return 0.5."""
+    distances = np.array([[0, 1, -1], [1, 0, 2], [-1, 2, 0]])
+    values = np.where(distances < 0, 1.0, 0.5)
+    whole = distance.value_against_distance(values, distances, None, GAMMA)[0]
+    assert (whole.group, whole.distance, whole.pairs, whole.value) == ("all", ALL_WITH_PATH, 4, 0.5)
+    row = luck.luck_gap(values.ravel(), np.full(9, 0.5), distances.ravel())[0]
+    assert (row.distance, row.states, row.gap) == ("all", 9, pytest.approx(2 * 0.5 / 9))
+
+
+def corridor_section(values: np.ndarray) -> tuple[sections.Section, bool | None]:
+    """The section for values (seeds, 4, 4) in a corridor of four cells, and whether they order its states."""
+    maze = Maze(np.array([[0] * 6, [0, 1, 1, 1, 1, 0], [0] * 6], bool), 4.0, 4.0)
+    section = distance.distance_section(values, maze, None, GAMMA, is_return=True)
+    return section, distance.orders_states(values, distance.pair_distances(maze))
+
+
+def test_seeds_whose_values_are_the_same_everywhere_are_found() -> None:
+    """One seed is perfect, one wrong where it matters most, and one constant, which counts as 0."""
+    steps = np.abs(np.subtract.outer(range(4), range(4)))
+    perfect, constant = GAMMA**steps, np.full((4, 4), 0.9)
+    mixed = np.where(steps == 1, 0.5, GAMMA**steps)
+    off_diagonal = steps > 0
+    ranks = [rankdata(values[off_diagonal]) for values in (mixed, -steps)]
+    correlation = np.corrcoef(*ranks)[0, 1]
+
+    section, orders = corridor_section(np.stack([perfect, constant, mixed]))
+    assert section.rows[0][-1] == pytest.approx((1 + correlation) / 2)
+    assert section.finding.startswith(
+        "The values of 1 of 3 seeds are the same everywhere; rank correlation of value and nearness for the others "
+        f"{(1 + correlation) / 2:.2f}"
+    )
+    assert orders is False
+    assert (1 + correlation) / 3 < distance.MIN_CORRELATION < 1 / 2
+    assert corridor_section(np.stack([perfect, constant]))[1] is True
+    section, orders = corridor_section(np.stack([constant, constant]))
+    assert (section.rows[0][-1], section.finding, orders) == (None, "The values are the same everywhere.", False)
+    section, orders = corridor_section(np.stack([perfect, perfect]))
+    assert section.finding == "Rank correlation of value and nearness 1.00."
+    assert orders is True
+
+
+@pytest.mark.parametrize(
+    ("orders_states", "any_success", "clause"),
+    [
+        (True, True, ""),
+        (None, None, ""),
+        (False, True, ", but the critic does not order states by distance, so this says little"),
+        (False, False, ", but the critic does not order states by distance, so this says little"),
+        (True, False, ", but no episode succeeded, so the critic may be wrong"),
+        (None, False, ", but no episode succeeded, so the critic may be wrong"),
+    ],
+)
+def test_findings_about_a_bad_critic_are_qualified(
+    orders_states: bool | None, any_success: bool | None, clause: str
+) -> None:
+    section = sections.Section("policy", "", "", (), [], "The policy raises the critic.")
+    found = sections.qualified(section, orders_states, any_success)
+    assert found
+    assert found.finding == f"The policy raises the critic{clause}."
+    assert sections.qualified(None, orders_states, any_success) is None
 
 
 def test_connected_cells_by_hand() -> None:
@@ -157,8 +224,8 @@ def test_connected_cells_by_hand() -> None:
 def exact_runs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Run]:
     """Runs of a method whose critic is V* or V_DC, by maze and critic."""
     folder, runs = tmp_path_factory.mktemp("exact"), {}
-    for task in TASKS.values():
-        gtrl.register(task)
+    for thing in (cell_maze.TableMethod, *TASKS.values()):
+        gtrl.register(thing)
     for name, critic in (("plain", "optimal"), ("teleport", "optimal"), ("teleport", "lucky")):
         file = folder / f"{name}.npz"
         if not file.exists():
@@ -216,7 +283,7 @@ def test_diagnose_finds_no_gap_where_the_critic_is_v_star(exact_runs: dict[tuple
     assert max(abs(row[-1]) for row in gaps.values()) < 1e-6
     assert section_of(content, "luck-gap")["finding"].startswith("The value agrees with the return")
     whole = section_of(content, "distance")["rows"][0]
-    assert whole[:3] == ["all", "all", 18 * 17]
+    assert whole[:3] == ["all", ALL_WITH_PATH, 18 * 17]
     assert whole[4:] == pytest.approx([1, 1], abs=1e-4)
 
 
@@ -250,7 +317,7 @@ def test_connected_pairs_and_policy_against_loops(
     pairs = {(cells[i], cells[j]) for i, later in ahead for j in later if cells[i] != cells[j]}
     states, (values, actions) = [tuple(cell) for cell in MAZES[name].cells.tolist()], tables(name, critic)
     rows = {(row[0], row[1]): row[2:] for row in section_of(content, "distance")["rows"]}
-    connected, unconnected = rows["connected", "all"], rows["unconnected", "all"]
+    connected, unconnected = rows["connected", ALL_WITH_PATH], rows["unconnected", ALL_WITH_PATH]
     assert (connected[0], unconnected[0]) == (len(pairs), cell_count * (cell_count - 1) - len(pairs))
     mean = np.mean([values[states.index(s), states.index(g)] for s, g in pairs])
     assert connected[1] == pytest.approx(mean, abs=1e-6)
@@ -357,6 +424,23 @@ def test_sections_of_a_gtrl_run(diagnosed: Run) -> None:
     assert teleports + others == (~arrays["terminals"]).sum()
 
 
+def test_findings_of_an_untrained_run_say_that_they_say_little(diagnosed: Run) -> None:
+    """Twenty steps teach nothing: no episode succeeds, and the values do not order the states."""
+    content = json.loads((diagnosed.path / "diagnostics.json").read_text())
+    assert section_of(content, "distance")["rows"][0][-1] < distance.MIN_CORRELATION
+    assert "0 % successful" in section_of(content, "luck-gap")["title"]
+    for section in content["sections"]:
+        is_qualified = section["finding"].endswith(
+            ", but the critic does not order states by distance, so this says little."
+        )
+        assert is_qualified == (section["name"] in ("policy", "hindsight")), section["name"]
+
+
+def test_findings_of_a_right_critic_are_not_qualified(exact_runs: dict[tuple[str, str], Run]) -> None:
+    content = diagnose(exact_runs["plain", "optimal"], episodes=1, workers=1, show=False)
+    assert section_of(content, "policy")["finding"].endswith(" of the rows.")
+
+
 def test_values_of_connected_pairs_against_loops(diagnosed: Run) -> None:
     """By trajectory: which cell is seen in `observations` before which in `qpos`, and the value of each such pair."""
     maze, arrays = maze_of(ogbench_task(MINI)), np.load(diagnosed.config["data"]["source"])
@@ -374,7 +458,7 @@ def test_values_of_connected_pairs_against_loops(diagnosed: Run) -> None:
     states, goals = (jnp.asarray(maze.xy([pair[k] for pair in pairs]), jnp.float32) for k in (0, 1))
     value: Any = jax.vmap(algorithm.value, (0, None, None))
     content = json.loads((diagnosed.path / "diagnostics.json").read_text())
-    row = next(row for row in section_of(content, "distance")["rows"] if row[:2] == ["connected", "all"])
+    row = next(row for row in section_of(content, "distance")["rows"] if row[:2] == ["connected", ALL_WITH_PATH])
     assert row[2:4] == [len(pairs), pytest.approx(float(value(nets, states, goals).mean()), abs=1e-6)]
     assert abs(row[3] - value(nets, goals, states).mean()) > 1e-4  # exchanging states and goals would show
 
@@ -475,8 +559,8 @@ def test_data_without_a_task(tmp_path: Path) -> None:
 
 def test_command(diagnosed: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = Path(shutil.copytree(diagnosed.path, tmp_path / "run"))
-    other = cell_maze.write_data(tmp_path / "other.npz", "plain")
-    words = ["diagnose", str(run), "--episodes", "1", "--workers", "1", "--data", str(other)]
+    change_config(run, ("data", "source"), str(tmp_path / "gone.npz"))
+    words = ["diagnose", str(run), "--episodes", "1", "--workers", "1"]
     assert cli.main(words) == 0
     shown = capsys.readouterr()
     content = json.loads((run / "diagnostics.json").read_text())
@@ -485,7 +569,7 @@ def test_command(diagnosed: Run, tmp_path: Path, capsys: pytest.CaptureFixture[s
     for section in content["sections"]:
         assert section["title"] in shown.out
         assert f"→ {section['finding']}" in shown.out
-    assert "other.npz" in shown.err
+    assert "gone.npz; name the dataset with --data." in shown.err
     assert len(shown.out.splitlines()) < 50
     for words, message in (
         ([str(tmp_path)], "is not a run directory"),
@@ -493,6 +577,103 @@ def test_command(diagnosed: Run, tmp_path: Path, capsys: pytest.CaptureFixture[s
     ):
         assert cli.main(["diagnose", *words]) == 2
         assert message in capsys.readouterr().err
+
+
+def change_config(run: Path, keys: tuple[str, ...], value: Any) -> None:
+    """Sets a field of `config.json`."""
+    config = json.loads((run / "config.json").read_text())
+    part = config
+    for key in keys[:-1]:
+        part = part[key]
+    part[keys[-1]] = value
+    (run / "config.json").write_text(json.dumps(config))
+
+
+@pytest.fixture
+def copied(diagnosed: Run, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(diagnosed.path, tmp_path / "run"))
+
+
+def test_dataset_that_cannot_be_used_is_an_error_before_any_episode(
+    copied: Path, write_file: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(diagnose_module, "roll_out", lambda *_, **__: pytest.fail("an episode was run"))
+    (tmp_path / "damaged.npz").write_text("no archive")
+    for file, message in (
+        (tmp_path / "nope.npz", "nope.npz"),
+        (tmp_path / "damaged.npz", "damaged.npz"),
+        (write_file("other.npz"), "other.npz is not the dataset that the run was trained on"),
+    ):
+        assert cli.main(["diagnose", str(copied), "--data", str(file)]) == 2
+        shown = capsys.readouterr()
+        assert (shown.out, len(shown.err.splitlines())) == ("", 1)
+        assert message in shown.err
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "message"),
+    [
+        (("data",), None, "config.json is damaged: its 'data' is None"),
+        (("data", "goal_dim"), "two", "config.json is damaged: its 'data.goal_dim' is 'two'"),
+        (("algorithm",), [], "config.json is damaged: its 'algorithm' is []"),
+        (("algorithm", "name"), 3, "config.json is damaged: its 'algorithm.name' is 3"),
+        (("task",), {}, "config.json is damaged: its 'task' is {}"),
+    ],
+)
+def test_damaged_config_is_one_line(
+    keys: tuple[str, ...], value: Any, message: str, copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change_config(copied, keys, value)
+    assert cli.main(["diagnose", str(copied)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+
+
+def test_damaged_files_of_a_run_are_notes(copied: Path) -> None:
+    """Whatever does not need them is measured and written."""
+    change_config(copied, ("data", "source"), None)
+    rollouts = dict(np.load(copied / "rollouts.npz"))
+    write_npz(copied / "rollouts.npz", {name: array for name, array in rollouts.items() if name != "step"})
+    metrics = (copied / "metrics.jsonl").read_text()
+    (copied / "metrics.jsonl").write_text(metrics + json.dumps({"seed": 0, "td_selected": 0.5}) + "\n")
+    content = diagnose(copied, episodes=1, workers=1, show=False)
+    assert [section["name"] for section in content["sections"]] == ["luck-gap", "distance"]
+    data, targets_note, paths = content["notes"]
+    assert data == "what needs the dataset is left out: config.json does not name it; name the dataset with --data."
+    assert targets_note.startswith("the section on targets is left out: ")
+    assert "metrics.jsonl is damaged: " in targets_note
+    assert paths.startswith("maps.npz has no paths: ")
+    assert "rollouts.npz is damaged (it has no array 'step')" in paths
+    assert np.load(copied / "maps.npz")["paths"].shape == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"step": np.array([20])}, "'step' has the shape"),
+        ({"step": np.array("20")}, "'step' has the shape"),
+        ({"index": np.zeros((2, 5), int)}, "'index' has the shape"),
+        ({"index": np.array([[0, 2, 0, 1, 399, 2]])}, "points outside"),
+        ({"positions": np.full((400, 2), np.nan)}, "not finite"),
+    ],
+)
+def test_damaged_rollouts_are_named(changes: dict[str, np.ndarray], problem: str, diagnosed: Run, copied: Path) -> None:
+    write_npz(copied / "rollouts.npz", {**np.load(diagnosed.path / "rollouts.npz"), **changes})
+    with pytest.raises(RunError, match=rf"rollouts\.npz is damaged.*{problem}"):
+        recorded_paths(Run(copied), 20)
+
+
+@pytest.mark.parametrize("value", ["often", None, 10**400, math.inf], ids=["text", "null", "huge", "infinite"])
+def test_target_metrics_that_are_no_numbers_are_named(value: Any) -> None:
+    good = {"step": 10, "seed": 0, "td_selected": 0.5}
+    for name in ("step", "td_selected"):
+        with pytest.raises(RunError, match=f"metrics.jsonl is damaged: .*{name}"):
+            targets.over_training([good, good | {name: value}], 30)
+
+
+def test_default_number_of_episodes_is_one_constant() -> None:
+    for function in (diagnose, diagnose_command):
+        assert inspect.signature(function).parameters["episodes"].default is EPISODES
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ from gtrl.runs.run import Run
 from gtrl.tasks import ogbench_task
 from gtrl.theory.maze import point_maze_grid, point_maze_values
 from gtrl.training import loop
+from gtrl.training.callbacks import TensorBoard
 from gtrl.training.config import Training
 from gtrl.training.session import Callback, Session
 from gtrl.training.train import train
@@ -821,8 +822,6 @@ def test_evaluating_again(evaluated: tuple[Run, list[dict[str, Any]]], tmp_path:
 def test_several_steps_go_to_tensorboard_and_callbacks(gtrl_run: Run, tmp_path: Path) -> None:
     run = Run(tmp_path / "run")
     shutil.copytree(gtrl_run.path, run.path)
-    for file in run.path.glob("events.*"):
-        file.unlink()  # those of training
     seen: list[tuple[int, list[dict[str, Any]]]] = []
 
     class Seen(Callback):
@@ -833,7 +832,7 @@ def test_several_steps_go_to_tensorboard_and_callbacks(gtrl_run: Run, tmp_path: 
     assert [step for step, _ in seen] == sorted({row["step"] for row in rows}) == run.written_steps() == [10, 20]
     assert [row for _, group in seen for row in group] == rows
     assert rows == evaluate(run, step=[20, 10, 20], episodes=2, workers=1, show=False)
-    events = EventAccumulator(str(run.path)).Reload()
+    events = EventAccumulator(str(run.path / "evaluation")).Reload()
     for seed in run.seeds:
         for goal in ("", "/task1", "/task5"):
             points = {point.step: point.value for point in events.Scalars(f"seed-{seed}/success{goal}")}
@@ -845,6 +844,10 @@ def test_several_steps_go_to_tensorboard_and_callbacks(gtrl_run: Run, tmp_path: 
         evaluate(run, step=[10, 30, 15], show=False)
     with pytest.raises(RunError, match="has no policies"):
         evaluate(run, step=[], show=False)
+    with pytest.raises(ConfigError, match="step is '100' and must be"):
+        evaluate(run, step="100", show=False)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ConfigError, match="TensorBoard cannot be a callback of an evaluation"):
+        evaluate(run, callbacks=[TensorBoard()], show=False)
 
 
 @pytest.mark.usefixtures("in_process")

@@ -1,6 +1,7 @@
 """The page of a report, in a real browser: Debian's Chromium, driven by Playwright."""
 
 import json
+import math
 import re
 import shutil
 import sys
@@ -12,13 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
-from synthetic_runs import write_run
+from synthetic_runs import config, write_run
 
 from gtrl.envs.maze import Maze
 from gtrl.errors import ConfigError, RunError
 from gtrl.report import page as page_module
 from gtrl.report.cells import find_cells
-from gtrl.report.page import json_for_html, write_page
+from gtrl.report.page import json_for_html, require_plotly, write_page
+from gtrl.report.page_data import page_data
 from gtrl.report.page_maps import PATHS_PER_GOAL
 from gtrl.report.paper import paper_score
 from gtrl.runs.run import Run
@@ -26,6 +28,7 @@ from gtrl.runs.run import Run
 TELEPORT, STANDARD, OWN = "pointmaze-teleport-navigate", "antmaze-large-navigate", "own-maze"
 SEEDS = (3, 5)
 UNIT, OFFSET, PER_CELL = 4.0, 4.0, 2
+GAMMA = 0.99  # the default on TELEPORT
 # Neither symmetric nor square, so that a transposed or mirrored map differs. Row 0 is the lowest.
 LAYOUT = ("######", "#..#.#", "##...#", "######")
 
@@ -91,12 +94,12 @@ def write_runs(root: Path) -> None:
             (seed, step): [base + more] * 5 for seed, base in ((3, first), (5, second)) for step, more in steps.items()
         }
 
-    write_run(root / TELEPORT / "gtrl", TELEPORT, "gtrl", scored(10, 14))
-    write_run(root / TELEPORT / "trl", TELEPORT, "trl", scored(0, 2))
+    write_run(root / TELEPORT / "gtrl", TELEPORT, "gtrl", scored(10, 14), gamma=GAMMA)
+    write_run(root / TELEPORT / "trl", TELEPORT, "trl", scored(0, 2), gamma=GAMMA)
     write_run(root / STANDARD / "gtrl", STANDARD, "gtrl", scored(20, 24))
     write_run(root / STANDARD / "crl", STANDARD, "crl", {(0, 500_000): [1, 2, 3, 4, 5]}, episodes=10, steps=500_000)
     write_run(root / OWN / "gtrl", OWN, "gtrl", {(0, 1000): [5, 5]}, goal_names=("goal1", "goal2"), steps=100_000)
-    write_run(root / OWN / "trl", OWN, "trl", {})
+    write_run(root / OWN / "trl", OWN, "trl", {}).save_config(config(OWN, "trl", [0]))
     (root / TELEPORT / "gtrl" / "diagnostics.json").write_text(json.dumps(DIAGNOSTICS))
 
 
@@ -225,6 +228,7 @@ def test_report_without_runs_shows_the_papers_numbers(browser: Browser, tmp_path
         assert "pointmaze-teleport-navigate" in page.inner_text("#tables")
         assert page.locator("#maps").is_hidden()
         assert page.locator("#diagnostics").is_hidden()
+        assert open_tables(page) == ["Teleport and stitch tasks: success in %"]
         assert problems == []
 
 
@@ -296,6 +300,22 @@ def test_all_tables_are_there_with_best_and_second_best(page: Page) -> None:
     assert page.locator(".best").first.evaluate("e => getComputedStyle(e).fontWeight") == "700"
     assert "underline" in page.locator(".second").first.evaluate("e => getComputedStyle(e).textDecorationLine")
     assert ours.locator("sup").first.get_attribute("title") == "2 seeds"
+
+
+def open_tables(page: Page) -> list[str]:
+    return page.locator("#tables details[open] > summary").all_inner_texts()
+
+
+def test_a_table_with_our_numbers_is_open(browser: Browser, page: Page, tmp_path: Path) -> None:
+    """The paper's table, unless only tasks were measured that are not in it."""
+    assert open_tables(page) == ["Teleport and stitch tasks: success in %"]
+    write_run(tmp_path / "own", OWN, "gtrl", {(0, 10): [1]}, goal_names=("goal1",))
+    (tmp_path / "paper").mkdir()
+    write_run(tmp_path / "paper" / "run", TELEPORT, "gtrl", {}).save_config(config(TELEPORT, "gtrl", [0]))
+    write_page(tmp_path / "index.html", find_cells([tmp_path / "own", tmp_path / "paper"]))
+    with opened(browser, tmp_path / "index.html") as (other, problems):
+        assert open_tables(other) == ["Tasks that are not in the paper: success in %"]
+        assert problems == []
 
 
 def test_averages_stay_below_when_a_table_is_sorted(page: Page) -> None:
@@ -495,7 +515,7 @@ def explorer(page: Page) -> Map:
 
 
 def steps_of(value: float) -> str:
-    return f"{np.log(value) / np.log(0.99):,.0f}"
+    return f"{np.log(value) / np.log(GAMMA):,.0f}"
 
 
 def test_clicking_a_cell_shows_the_values_for_it(explorer: Map, report: Report) -> None:
@@ -759,6 +779,17 @@ def test_without_plotly_the_error_says_what_to_install(monkeypatch: pytest.Monke
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("module", ["plotly", "plotly.offline"])
+def test_plotly_is_required_before_any_work(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    require_plotly()
+    for name in [each for each in sys.modules if each.split(".")[0] == "plotly"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ConfigError, match=r"pip install 'gtrl\[report\]'.*--no-page") as error:
+        require_plotly()
+    assert "\n" not in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
@@ -767,6 +798,15 @@ def test_without_plotly_the_error_says_what_to_install(monkeypatch: pytest.Monke
         ({"points": np.full((24, 2), np.nan, np.float32)}, "not finite"),
         ({"path_index": np.array([[3, 1, 0, 1, 0, 999]])}, "outside the paths"),
         ({"point_size": np.array(0.0)}, "not positive"),
+        ({"seeds": np.array(3)}, "unsized"),
+        ({"seeds": np.array(["3", "5"])}, "'seeds' is"),
+        ({"seeds": np.array([3.0, np.nan])}, "'seeds' is"),
+        ({"free": np.array([["yes", "no"]])}, "'free' is not"),
+        ({"free": np.array(True)}, "'free' is not"),
+        ({"step": np.array(1e300)}, "'step' is"),
+        ({"entrances": np.array(1.0)}, "unsized"),
+        ({"path_index": np.full((1, 6), 0.5)}, "'path_index' is"),
+        ({"path_index": np.array([[3, 1, 0, 1, 2**63 - 1, 1]])}, "outside the paths"),
     ],
 )
 def test_damaged_map_is_named(changes: dict[str, np.ndarray], problem: str, tmp_path: Path) -> None:
@@ -776,9 +816,80 @@ def test_damaged_map_is_named(changes: dict[str, np.ndarray], problem: str, tmp_
         write_page(tmp_path / "index.html", find_cells([run.path]))
 
 
-@pytest.mark.parametrize("text", ["no JSON", "[]", json.dumps(DIAGNOSTICS | {"sections": [{}]})])
+def changed_section(**changes: Any) -> str:
+    """`diagnostics.json` with changes to its section."""
+    return json.dumps(DIAGNOSTICS | {"sections": [DIAGNOSTICS["sections"][0] | changes]})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no JSON",
+        "[]",
+        "[" * 100_000,
+        *(json.dumps(DIAGNOSTICS | {"step": step}) for step in (math.inf, math.nan, 10**400, -1, "1", None, True, 1.5)),
+        *(json.dumps(DIAGNOSTICS | {"sections": sections}) for sections in ([{}], [None], {"a": 1}, None, 3)),
+        *(changed_section(**{key: 3}) for key in ("title", "explanation", "finding", "columns", "rows")),
+        changed_section(columns=[1, 2, 3]),
+        changed_section(columns="abc"),
+        changed_section(rows=[3]),
+        changed_section(rows=["abc"]),
+        changed_section(rows=[["task1", {}, 1]]),
+    ],
+)
 def test_damaged_diagnostics_are_named(text: str, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", OWN, "gtrl", {(0, 10): [1]}, goal_names=("goal1",))
     (run.path / "diagnostics.json").write_text(text)
     with pytest.raises(RunError, match=r"diagnostics\.json is damaged"):
         write_page(tmp_path / "index.html", find_cells([run.path]))
+
+
+def test_numbers_of_diagnostics_that_are_not_finite_are_missing(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", OWN, "gtrl", {(0, 10): [1]}, goal_names=("goal1",))
+    (run.path / "diagnostics.json").write_text(changed_section(rows=[[math.inf, 10**400, -(10**300)]]))
+    (found,) = page_data(find_cells([run.path]))["runs"]
+    cells = found["diagnostics"]["sections"][0]["rows"][0]["cells"]
+    assert [cell["text"] for cell in cells] == ["–", "–", "−1e+300"]
+
+
+def test_metrics_that_no_chart_can_show_are_left_out(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", OWN, "gtrl", {(0, 10): [1]}, goal_names=("goal1",))
+    values = (0.5, 10**400, math.inf, math.nan, sys.float_info.max, "text", [1], None, True, -2)
+    rows = [{"step": step, "seed": 0, "loss": value} for step, value in enumerate(values)]
+    (run.path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_page(tmp_path / "index.html", find_cells([run.path]))
+    (found,) = page_data(find_cells([run.path]))["runs"]
+    assert found["metrics"]["steps"] == [list(range(10))]
+    assert found["metrics"]["series"] == {"loss": [[0.5, *[None] * 8, -2]]}
+
+
+@pytest.mark.parametrize(
+    ("file", "row"),
+    [
+        *(("metrics.jsonl", {"step": step, "seed": 0, "loss": 1.0}) for step in (10**400, math.inf, None, "1")),
+        *(("metrics.jsonl", {"step": 1, "seed": seed, "loss": 1.0}) for seed in (10**400, math.inf, None)),
+        ("metrics.jsonl", {"loss": 1.0}),
+        *(("timing.jsonl", {"step": 2000, "time": time}) for time in (math.inf, math.nan, 10**400, "now", None)),
+        *(("timing.jsonl", {"step": step, "time": 2000.0}) for step in (math.inf, 10**400, "1")),
+        *(
+            ("timing.jsonl", {"step": 2000, "time": 2000.0, "start_up_seconds": seconds})
+            for seconds in (-math.inf, math.nan, 10**400, "long", None)
+        ),
+        ("timing.jsonl", {}),
+    ],
+)
+def test_damaged_rows_are_named_or_left_out(file: str, row: dict[str, Any], tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", OWN, "gtrl", {(0, 100_000): [1]}, goal_names=("goal1",))
+    lines = (run.path / file).read_text().splitlines()
+    (run.path / file).write_text("\n".join([lines[0], json.dumps(row), *lines[1:]]) + "\n")
+    content, problem = None, ""
+    try:
+        content = page_data(find_cells([run.path]))
+    except RunError as error:
+        problem = str(error)
+    if content is None:
+        assert f"{file} is damaged" in problem
+        assert "\n" not in problem
+    else:
+        assert json_for_html(content)  # which refuses NaN and infinity
+        assert content["runs"][0]["metrics"]["seeds"] == [0]

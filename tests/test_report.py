@@ -207,6 +207,51 @@ def test_what_falls_short_of_the_protocol_is_marked(tmp_path: Path) -> None:
     assert cell.score() is None
 
 
+def test_only_seeds_with_a_score_count(tmp_path: Path) -> None:
+    task = "pointmaze-large-navigate"
+    # Seeds 1 to 3 were evaluated early on only: the score is that of seed 0, and says so.
+    early = {(seed, 500_000): [10] * 5 for seed in range(4)}
+    run = write_run(tmp_path / "one", task, "gtrl", early | {(0, step): [40] * 5 for step in SCORED})
+    (cell,) = find_cells([run.path])
+    assert (cell.seeds, cell.score(), cell.shortfalls) == ([0], (80.0, None, 1), ["1 seed"])
+    assert [(step, score.seeds) for step, score in cell.curve()] == [(500_000, 4), *((step, 1) for step in SCORED)]
+    # One seed lacks a checkpoint.
+    both = {(seed, step): [40] * 5 for seed in range(4) for step in SCORED}
+    del both[2, 900_000]
+    (cell,) = find_cells([write_run(tmp_path / "two", task, "gtrl", both).path])
+    assert cell.shortfalls == ["2 of 3 checkpoints"]
+    # A shorter run is scored where all seeds are.
+    short = {(seed, 100_000): [20] * 5 for seed in range(4)} | {(3, 200_000): [50] * 5}
+    (cell,) = find_cells([write_run(tmp_path / "short", task, "gtrl", short, steps=200_000).path])
+    assert (cell.scored_steps, cell.score()) == ([100_000], (40.0, 0.0, 4))
+    assert cell.shortfalls == ["100,000 steps"]
+
+
+def test_other_settings_are_marked_or_have_a_name(tmp_path: Path) -> None:
+    task = "pointmaze-large-navigate"
+    won = {(seed, step): [40] * 5 for seed in range(4) for step in SCORED}
+    (cell,) = find_cells([write_run(tmp_path / "default", task, "gtrl", won, gamma=0.99, hidden=[512] * 3).path])
+    assert (cell.name, cell.shortfalls) == ("gtrl", [])
+    (cell,) = find_cells([write_run(tmp_path / "small", task, "gtrl", won, hidden=[8, 8], alpha=123.0).path])
+    assert (cell.name, cell.shortfalls) == ("gtrl", ["other settings: hidden, alpha"])
+    # Ablations are recognised by their fields, the one with the most fields first.
+    ablations: dict[str, dict[str, Any]] = {
+        "gtrl-dc": {"selection": "dc"},
+        "gtrl-no-counterfactual": {"selection": "dc", "value_goals": [0.0, 1.0, 0.0]},
+        "gtrl-no-hindsight": {"hindsight": False},
+        "gtrl-one-expectile": {"kappa_one_step": 0.7},
+    }
+    for name, fields in ablations.items():
+        (cell,) = find_cells([write_run(tmp_path / name, task, "gtrl", won, **fields).path])
+        assert (cell.name, cell.shortfalls) == (name, [])
+    (cell,) = find_cells([write_run(tmp_path / task / "gtrl-mine", task, "gtrl", won, alpha=123.0).path])
+    assert (cell.name, cell.shortfalls) == ("gtrl-mine", [])  # named by its folder
+    (cell,) = find_cells([write_run(tmp_path / task / "td-n", task, "td", won).path])
+    assert cell.name == "td"  # not TD-n, which is another method
+    (cell,) = find_cells([write_run(tmp_path / "own", task, "my-method", won, anything=1).path])
+    assert (cell.name, cell.shortfalls) == ("my-method", [])
+
+
 def test_a_seed_that_lacks_a_goal_is_left_out(tmp_path: Path) -> None:
     task = "pointmaze-large-navigate"
     run = write_run(tmp_path, task, "gtrl", {(seed, 1_000_000): [seed * 10] * 5 for seed in range(3)})
@@ -372,6 +417,15 @@ def test_aggregates_of_measured_tasks(counts: tuple[Path, dict[tuple[str, str], 
     assert entries["Stitch", "QRL", "0 of 5", "paper: average"].mean == pytest.approx(24.8)
 
 
+def test_one_seed_has_no_interval(tmp_path: Path) -> None:
+    for method, count in (("gtrl", 40), ("trl", 20)):
+        write_run(tmp_path / method, "scene-play", method, {(0, step): [count] * 5 for step in SCORED})
+    entries = entries_of(aggregate_table(find_cells([tmp_path])))
+    middle, better = (entries["Standard", "TRL", "1 of 10", column] for column in ("ours: IQM", "GTRL better"))
+    assert (middle.mean, middle.interval, better.mean, better.interval) == (40.0, None, 1.0, None)
+    assert middle.note == better.note == "from runs below the protocol"
+
+
 # --- ablations ---
 
 
@@ -470,9 +524,6 @@ def test_report_command(
     text = (tmp_path / "report/report.md").read_text()
     assert f"{len(known)} runs, {len(known)} of them measured by the paper's full protocol" in text
     assert all((tmp_path / "report" / link).exists() for link in re.findall(r"\]\((figures/.*?)\)", text))
-    again = tmp_path / "again"
-    write_report([folder], again, page=False)
-    assert all((again / name).read_bytes() == (tmp_path / "report" / name).read_bytes() for name in names)
 
 
 def test_report_without_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -482,11 +533,49 @@ def test_report_without_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         find_cells([tmp_path / "nowhere"])
 
 
-def test_other_tasks_and_several_runs_of_a_method(tmp_path: Path) -> None:
+def test_an_earlier_report_leaves_no_files(tmp_path: Path) -> None:
+    out = tmp_path / "report"
+    (out / "tables").mkdir(parents=True)
+    for name in ("tables/notes.txt", "tables/other-tasks.tex", "index.html"):
+        (out / name).write_text("of an earlier report, or of the user")
+    run = write_run(tmp_path / "b", "scene-play", "gtrl", {(0, 500): [1] * 5}, steps=500)
+    written = write_report([run.path], out, page=False)
+    assert {path for path in out.rglob("*") if path.is_file()} == {*written, out / "tables/notes.txt"}
+
+
+def test_folders_with_links_to_themselves(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "runs/a", "my-task", "gtrl", {(0, 500): [1] * 5}, steps=500)
+    for name in ("latest", "best"):
+        (tmp_path / "runs" / name).symlink_to(".")
+    assert [cell.run.path for cell in find_cells([tmp_path / "runs"])] == [run.path]
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("timing.jsonl", '{"step": 3}\n', "'time' of a row is None"),
+        ("timing.jsonl", '{"step": 3, "time": Infinity}\n', "'time' of a row is inf"),
+        ("timing.jsonl", '{"step": "x", "time": 3}\n', "'step' of a row is 'x'"),
+        ("config.json", '{"algorithm": "gtrl", "task": null, "seeds": [0]}', "'algorithm' is 'gtrl'"),
+        ("config.json", '{"algorithm": {"name": "gtrl"}, "training": []}', r"'training' is \[\]"),
+        ("config.json", '{"algorithm": {"name": "gtrl"}, "training": {"steps": null}, "data": {}}', "'training.steps'"),
+        ("eval.csv", "algorithm,task,seed,step,goal,episodes,successes\ngtrl,t,0,3,a,50,60\n", "60 successes of 50"),
+    ],
+)
+def test_damaged_files_are_one_line_errors(file: str, content: str, message: str, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "scene-play", "gtrl", {(0, 500): [1] * 5}, steps=500)
+    (run.path / file).write_text(content)
+    with pytest.raises(RunError, match=message) as error:
+        find_cells([run.path])[0].seconds_at([500])
+    assert "\n" not in str(error.value)
+
+
+def test_other_tasks_and_several_runs_of_a_method(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for number, count in enumerate((10, 30)):
         write_run(tmp_path / f"run{number}", "my-task", "gtrl", {(0, 500): [count] * 5}, steps=500)
     cells = find_cells([tmp_path])
     assert [cell.name for cell in cells] == [f"gtrl ({tmp_path}/run{number})" for number in (0, 1)]
+    assert "there are 2 runs of GTRL on my-task" in caplog.text
     table = other_tasks_table(cells)
     assert table is not None
     assert [entry.mean for entry in entries_of(table).values()] == [20.0, 60.0]
@@ -511,7 +600,22 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
         assert "\\input" not in latex
         body = latex.partition("\\midrule")[2].partition("\\bottomrule")[0]
         # Without the escaped characters no special one is left but the table's own & and \\.
-        left = re.sub(r"\\text[a-z]+\{\}|\\[%$&#_{}]|\\\\|\$\\pm\$|\\midrule|\\textsuperscript\{\w+\}", "", body)
+        left = re.sub(
+            r"\\text[a-z]+\{\}|\{\*\}|\{\[\}|\\[%$&#_{}]|\\\\|\$\\pm\$|\\midrule|\\textsuperscript\{\w+\}", "", body
+        )
         assert not re.search(r"[\\${}%#^~_]", left), left
         rows = list(csv.reader(formats.to_csv(table).splitlines(keepends=True)))
         assert any(cell.title in value for row in rows for value in row)
+
+
+def test_hostile_tasks_in_a_whole_report(tmp_path: Path) -> None:
+    tasks = (r"a$\frac$b", "[draft] maze", "*star", "<b>bold</b>")
+    for number, task in enumerate(tasks):
+        goals = ("$x", "a_b", "c", "d", "e")
+        write_run(tmp_path / f"run{number}", task, "gtrl", {(0, 500): [10] * 5}, steps=500, goal_names=goals)
+    write_report([tmp_path], tmp_path / "report", page=False)
+    latex = (tmp_path / "report/tables/other-tasks.tex").read_text()
+    assert not any(line.startswith(("[", "*")) for line in latex.splitlines())  # arguments of the line break before
+    markdown = (tmp_path / "report/tables/other-tasks.md").read_text()
+    assert all(formats.escape_markdown(task) in markdown for task in tasks)
+    assert formats.escape_markdown(tasks[0]) == r"a\$\\frac\$b"

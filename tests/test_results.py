@@ -122,6 +122,27 @@ def test_names_that_are_no_folder_names(name: str, tmp_path: Path) -> None:
     assert not (tmp_path / "results").exists()
 
 
+@pytest.mark.parametrize(("method", "name"), [("trl", "my-trl"), ("trl", "TRL-ours"), ("td", "td-n")])
+def test_cells_are_named_after_their_method(method: str, name: str, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", TASK, method, successes(0))
+    with pytest.raises(ConfigError, match=f"a cell of {method} cannot be named '{name}'"):
+        add_results([run.path], tmp_path / "results", name=name)
+
+
+def test_thinning_keeps_the_training_time(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", TASK, "gtrl", successes(0))
+    rows: list[dict[str, Any]] = []
+    for start in range(50):  # each time a start of 10 s, 20 logs of 1 s, and a pause of 1,000 s
+        time, step = 2000.0 * start, 20_000 * start
+        rows.append({"step": step + 1, "time": time + 10, "start_up_seconds": 10.0})
+        rows += [{"step": step + 1000 * (k + 1), "time": time + 11 + k, "steps_per_second": 1.0} for k in range(20)]
+    (run.path / "timing.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (cell,) = add_results([run.path], tmp_path / "results")
+    before, after = (find_cells([path])[0].seconds_at([1_000_000])[0] for path in (run.path, cell))
+    assert before == after == pytest.approx(50 * 30)
+    assert len(list(Run(cell).timing())) < 200
+
+
 def test_runs_that_were_not_evaluated(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", TASK, "gtrl", successes(0))
     (run.path / "eval.csv").unlink()
@@ -163,12 +184,19 @@ def test_check_finds_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture
     assert cli.main(["results", "check", str(results)]) == 0
     assert "complete" in capsys.readouterr().out
     write_run(results / "scene-play/gtrl", TASK, "gtrl", successes(0))  # in the folder of another task
+    write_run(results / TASK / "baseline", TASK, "trl", successes(0))
+    (results / TASK / "gtrl/film.gif").write_bytes(b"")
+    other = write_run(tmp_path / "other", TASK, "gtrl", successes(7))
+    Run(results / TASK / "gtrl").add_evaluations(other.evaluations())
     (results / "notes.txt").write_text("not a cell")
     (results / "README.md").write_text("allowed")
     problems = "\n".join(check_results(results))
     assert f"scene-play/gtrl is not at {results}/{TASK}/NAME" in problems
     assert "has a path of the machine: /home/somebody/data.npz" in problems
     assert "notes.txt does not belong to a cell" in problems
+    assert "film.gif does not belong to a cell" in problems
+    assert f"{TASK}/baseline is a run of trl, so it must be named trl or trl-VARIANT" in problems
+    assert f"{TASK}/gtrl/eval.csv has rows of seed 7, which config.json does not have" in problems
     assert "index.csv is not up to date: run 'gtrl results index" in problems
     assert "README" not in problems
     assert cli.main(["results", "check", str(results)]) == 2

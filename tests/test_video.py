@@ -456,6 +456,7 @@ def test_video_of_a_run(
         "rollouts.npz",
         "rollouts.mp4",
         "trajectories.png",
+        "evaluation",
     }
     assert len(decoded(run / "rollouts.mp4")) == 4 + 24
     output = capsys.readouterr().out

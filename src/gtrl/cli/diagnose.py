@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from tyro.conf import Positional, arg
 
 from gtrl import console
+from gtrl.evaluation.diagnostics import EPISODES
 
 
 def diagnose_command(
@@ -13,7 +14,7 @@ def diagnose_command(
     *,
     step: int | None = None,
     data: Path | None = None,
-    episodes: int = 5,
+    episodes: int = EPISODES,
     workers: int | None = None,
     seed: int = 0,
 ) -> None:

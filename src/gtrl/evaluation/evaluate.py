@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 BACKGROUND_NICENESS = 10  # added to the niceness of background workers, so that training has priority
+EVENTS = "evaluation"  # the folder of TensorBoard event files in a run directory
 RECORDED_EPISODES = 3  # per goal: the paths of these episodes are written to `rollouts.npz`
 Row = dict[str, Any]
 Steps = int | Sequence[int] | Literal["all"] | None  # one step, several, all that are saved, or the default ones
@@ -57,9 +58,11 @@ def evaluate(
         base_seed: Determines the initial states and the randomness of all episodes.
         show: Whether to show a progress bar.
         maps: Whether to write `values.npz`.
-        callbacks: Their `on_evaluation` is called for each step, when all episodes are finished; no other method is.
+        callbacks: Their `on_evaluation` is called for each step, when all episodes are finished; no other method is, so
+            they may not need `on_start`.
     """
     check_arguments(episodes, workers, base_seed)
+    _check_callbacks(callbacks)
     policies = find_policies(what, step, task)
     rows = _evaluate(policies, episodes, workers, base_seed, show, maps)
     by_step = {step: [row for row in rows if row["step"] == step] for step in sorted({row["step"] for row in rows})}
@@ -71,9 +74,22 @@ def evaluate(
     return rows
 
 
+def _check_callbacks(callbacks: "Sequence[Callback]") -> None:
+    for callback in callbacks:
+        if "on_start" in vars(type(callback)):
+            name = type(callback).__name__
+            raise ConfigError(f"{name} cannot be a callback of an evaluation: its on_start needs a training session.")
+
+
 def _write_events(run: Run, rows_by_step: dict[int, list[Row]]) -> None:
-    """Writes success rates to a TensorBoard event file of the run."""
-    events = EventFile(run)
+    """Writes success rates to a TensorBoard event file.
+
+    It is in a folder of its own, because TensorBoard follows only the newest file of a folder, and the run may still be
+    trained.
+    """
+    folder = run.path / EVENTS
+    folder.mkdir(exist_ok=True)
+    events = EventFile(folder)
     for step, rows in rows_by_step.items():
         events.write(step, success_rates(rows))
     events.close()
@@ -220,6 +236,8 @@ def _policy_paths(run: Run, step: Steps) -> list[Path]:
         steps = written
     else:
         steps = sorted({step} if isinstance(step, int) else set(step))
+    if not all(isinstance(each, int) for each in steps):
+        raise ConfigError(f"step is {step!r} and must be a step, several of them, or 'all'.")
     missing = [str(each) for each in steps if each not in written]
     if missing or not steps:
         known = ", ".join(map(str, written))

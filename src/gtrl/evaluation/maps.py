@@ -14,13 +14,15 @@ from gtrl.runs.run import MAPS, Run
 POINTS_PER_CELL = 5  # squares along each axis of a cell; odd, so that one is at the centre
 ARROWS_PER_CELL = 2  # arrows along each axis of a cell
 MAX_PATH_POINTS = 150  # of a recorded path
+ROLLOUTS = "rollouts.npz"
 Arrays = dict[str, np.ndarray]
 
 
-def write_maps(run: Run, trained: TrainedNets, env: Any, maze: Maze) -> None:
+def write_maps(run: Run, trained: TrainedNets, env: Any, maze: Maze, paths: Arrays) -> None:
     """Writes `maps.npz` for a maze whose goals are positions of the agent, and a method with a value function.
 
-    Goals are the centres of all cells. State components other than the position are those after a reset.
+    Goals are the centres of all cells. State components other than the position are those after a reset. `paths` are
+    those of `recorded_paths`.
     """
     goals = maze.xy(maze.cells).astype(np.float32)
     grid = maze.grid(POINTS_PER_CELL)
@@ -37,7 +39,7 @@ def write_maps(run: Run, trained: TrainedNets, env: Any, maze: Maze) -> None:
         "goal_points": goals,
         "values": encode_values(values),
         **_arrows(run, trained, env, maze, goals),
-        **thinned_paths(_recorded(run, trained.step)),
+        **paths,
     }
     write_npz(run.path / MAPS, arrays)
 
@@ -70,13 +72,37 @@ def _arrows(run: Run, trained: TrainedNets, env: Any, maze: Maze, goals: np.ndar
     return {"arrow_points": points, "arrows": np.rint(127 * np.asarray(actions)).astype(np.int8)}
 
 
-def _recorded(run: Run, step: int) -> Arrays | None:
-    """The content of `rollouts.npz`; None if there is none of this step, or it cannot be read."""
+def recorded_paths(run: Run, step: int) -> Arrays:
+    """Returns the paths of `rollouts.npz`, thinned; none if there is no such file, or it is of another step.
+
+    Raises `RunError` if the file is damaged.
+    """
+    path = run.path / ROLLOUTS
+    if not path.exists():
+        return thinned_paths(None)
+    arrays = read_npz(path, RunError)
     try:
-        arrays = read_npz(run.path / "rollouts.npz", RunError)
-    except RunError:
-        return None
-    return arrays if int(arrays["step"]) == step else None
+        _check_rollouts(arrays)
+    except ValueError as error:
+        raise RunError(f"{path} is damaged ({error}); write it again with gtrl evaluate.") from error
+    return thinned_paths(arrays if int(arrays["step"]) == step else None)
+
+
+def _check_rollouts(arrays: Arrays) -> None:
+    """Raises `ValueError` if arrays are missing or do not fit each other."""
+    # The number of axes, the length of the last one, and the kinds of NumPy's types.
+    expected = {"step": (0, (), "iu"), "positions": (2, (2,), "iuf"), "index": (2, (6,), "iu")}
+    for name, (axes, last, kinds) in expected.items():
+        if name not in arrays:
+            raise ValueError(f"it has no array '{name}'")
+        array = arrays[name]
+        if array.ndim != axes or array.shape[1:] != last or array.dtype.kind not in kinds:
+            raise ValueError(f"its array '{name}' has the shape {array.shape} and the type {array.dtype}")
+    if not (np.abs(arrays["positions"]) <= np.finfo(np.float16).max).all():
+        raise ValueError("it has positions that are not finite or too large")
+    count = len(arrays["positions"])
+    if any(first < 0 or rows < 1 or first + rows > count for *_, first, rows in arrays["index"].tolist()):
+        raise ValueError("its index points outside the positions")
 
 
 def thinned_paths(rollouts: Arrays | None) -> Arrays:

@@ -2,30 +2,37 @@
 
 A cell is read from a run directory, or from `results/<task>/<name>/`, which holds the small files of one. Its score is
 that of the paper's protocol: success over all goals, averaged over the last three checkpoints, then mean and standard
-deviation over seeds.
+deviation over seeds. A shorter run is scored at the last step at which all of its seeds were evaluated.
 
 Of several evaluations of one policy, those with different base seeds are pooled, since their episodes differ. (Of those
 with the same base seed `eval.csv` keeps the longest, which contains the episodes of the others.)
 """
 
+import json
+import logging
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from gtrl.errors import RunError
-from gtrl.io.jsonl import read_rows
+from gtrl.errors import RunError, UnknownNameError
 from gtrl.runs.run import Run, display_name
-from gtrl.tasks import EPISODES_PER_GOAL, GRADIENT_STEPS, SCORED_STEPS, TASKS
+from gtrl.tasks import EPISODES_PER_GOAL, EXTRA_TASKS, GRADIENT_STEPS, SCORED_STEPS, TASKS
 from gtrl.tasks.ablations import ABLATIONS
 
+log = logging.getLogger(__name__)
 PROTOCOL_SEEDS = 4  # of the paper
 INDEX = "index.csv"  # lists the cells of a folder of results
+# Fields of training that do not change what is learned, or that tables show by themselves.
+_FREE_FIELDS = {
+    "steps", "precision", "fast", "devices", "log_every", "shard_steps", "checkpoints", "checkpoint_every",
+    "checkpoint_minutes", "keep",
+}  # fmt: skip
 
 
 class Score(NamedTuple):
@@ -114,19 +121,27 @@ class Cell:
         return {policy: by_goal for policy, by_goal in rates.items() if len(by_goal) == len(self.goals)}
 
     @cached_property
-    def seeds(self) -> list[int]:
-        """The seeds that were evaluated."""
-        return sorted({seed for seed, _ in self.rates})
-
-    @cached_property
     def steps(self) -> list[int]:
         """The steps that were evaluated."""
         return sorted({step for _, step in self.rates})
 
     @cached_property
     def scored_steps(self) -> list[int]:
-        """The steps that count for the score: those of the protocol that were evaluated, or else the last one."""
-        return [step for step in self.steps if step in SCORED_STEPS] or self.steps[-1:]
+        """The steps that count for the score: those of the protocol, or else the last one that all seeds have."""
+        of_protocol = [step for step in self.steps if step in SCORED_STEPS]
+        seeds = {seed for seed, _ in self.rates}
+        common = [step for step in self.steps if all((seed, step) in self.rates for seed in seeds)]
+        return of_protocol or (common or self.steps)[-1:]
+
+    @cached_property
+    def seeds(self) -> list[int]:
+        """The seeds that have a score."""
+        return sorted({seed for seed, step in self.rates if step in self.scored_steps})
+
+    @property
+    def episodes(self) -> int | None:
+        """The smallest number of episodes behind a goal's score; None without a score."""
+        return min((row["episodes"] for row in self.rows if row["step"] in self.scored_steps), default=None)
 
     def seed_scores(self, goal: str | None = None) -> dict[int, float]:
         """Returns the score of each seed: success over all goals, or for one, averaged over the scored steps."""
@@ -146,9 +161,7 @@ class Cell:
         """Returns (step, score) of each evaluated step."""
         points = []
         for step in self.steps:
-            values = [
-                np.mean(list(self.rates[seed, step].values())) for seed in self.seeds if (seed, step) in self.rates
-            ]
+            values = [np.mean(list(by_goal.values())) for (_, other), by_goal in self.rates.items() if other == step]
             score = Score.of(map(float, values))
             if score:
                 points.append((step, score))
@@ -161,25 +174,40 @@ class Cell:
         """Where the run has less than the paper's protocol, in words; empty if it is complete."""
         if not self.rates:
             return ["not evaluated"]
-        steps, episodes = self.config["training"]["steps"], min(row["episodes"] for row in self._scored_rows)
         found = []
-        if steps < GRADIENT_STEPS or self.steps[-1] < GRADIENT_STEPS:
-            found.append(f"{min(steps, self.steps[-1]):,} steps")
-        missing = [step for step in SCORED_STEPS if any((seed, step) not in self.rates for seed in self.seeds)]
-        if missing and not found:
-            found.append(f"{len(SCORED_STEPS) - len(missing)} of {len(SCORED_STEPS)} checkpoints")
+        last = min(self.config["training"]["steps"], self.scored_steps[-1])
+        if last < GRADIENT_STEPS:
+            found.append(f"{last:,} steps")
+        checkpoints = min(sum((seed, step) in self.rates for step in SCORED_STEPS) for seed in self.seeds)
+        if checkpoints < len(SCORED_STEPS) and not found:
+            found.append(f"{checkpoints} of {len(SCORED_STEPS)} checkpoints")
         if len(self.seeds) < PROTOCOL_SEEDS:
             found.append(f"{len(self.seeds)} seed{'s' if len(self.seeds) > 1 else ''}")
-        if episodes < EPISODES_PER_GOAL:
-            found.append(f"{episodes} episode{'s' if episodes > 1 else ''} per goal")
+        if (self.episodes or 0) < EPISODES_PER_GOAL:
+            found.append(f"{self.episodes} episode{'s' if self.episodes != 1 else ''} per goal")
         expected = TASKS[self.task].goals if self.task in TASKS else None
         if isinstance(expected, int) and len(self.goals) < expected:
             found.append(f"{len(self.goals)} of {expected} goals")
+        if not self.is_variant and self.changed_fields:
+            found.append(f"other settings: {', '.join(self.changed_fields)}")
         return found
 
-    @property
-    def _scored_rows(self) -> list[dict[str, Any]]:
-        return [row for row in self.rows if row["step"] in self.scored_steps]
+    @cached_property
+    def changed_fields(self) -> list[str]:
+        """The fields of the method and of training whose values are not the defaults for this task."""
+        from gtrl.algorithms import make
+        from gtrl.training.config import Training
+
+        try:
+            method = make(self.method, self.task if self.task in TASKS | EXTRA_TASKS else None)
+        except UnknownNameError:
+            return []  # a method of a plugin, which is not imported to read its results
+        changed = []
+        for part, defaults in (("algorithm", method), ("training", Training())):
+            known = json.loads(json.dumps(asdict(defaults)))
+            given = {name: value for name, value in self.config[part].items() if name in known}
+            changed += [name for name, value in given.items() if value != known[name] and name not in _FREE_FIELDS]
+        return changed
 
     @property
     def is_complete(self) -> bool:
@@ -195,7 +223,7 @@ class Cell:
         """
         known, spent = [0.0], [0.0]
         previous = None
-        for row in read_rows(self.run.path / "timing.jsonl"):
+        for row in self.run.timing():
             if "start_up_seconds" in row:  # the run was started or resumed
                 previous = row["time"] - row["start_up_seconds"]
             if previous is not None and row["step"] > known[-1]:
@@ -226,29 +254,81 @@ def find_cells(paths: Iterable[str | Path]) -> list[Cell]:
 
 def runs_below(folder: Path) -> Iterator[Run]:
     """Yields the run in a folder, or else the runs in its subfolders; hidden folders are left out."""
+    return _runs_below(folder, set())
+
+
+def _runs_below(folder: Path, visited: set[Path]) -> Iterator[Run]:
+    if folder.resolve() in visited:  # by a symbolic link
+        return
+    visited.add(folder.resolve())
     if Run(folder).exists:
         yield Run(folder)
     elif folder.is_dir():
         for child in sorted(folder.iterdir()):
             if child.is_dir() and not child.name.startswith("."):
-                yield from runs_below(child)
+                yield from _runs_below(child, visited)
 
 
 def _name_of(run: Run) -> str:
-    """The folder's name if the run is in a folder of its task, as in `results/`; else the name of its method."""
-    method = str(run.config["algorithm"]["name"])
+    """The name of a run's cell.
+
+    It is the name of the folder, if that is in a folder of the task and named after the method, as in `results/`. Else
+    it is the name of the ablation whose fields the run has, or of the method.
+    """
+    check_config(run)
+    cell = Cell(run, "")
     folder = run.path.resolve()
-    in_task_folder = folder.parent.name == run.config.get("task")
-    return folder.name if in_task_folder and folder.name.startswith(method) else method
+    if folder.parent.name == cell.task and is_cell_name(folder.name, cell.method):
+        return folder.name
+    fields = run.config["algorithm"]
+    matching = [
+        ablation
+        for ablation in ABLATIONS
+        if cell.method == "gtrl" and all(_same(fields.get(name), value) for name, value in ablation.fields.items())
+    ]
+    return max(matching, key=lambda ablation: len(ablation.fields)).name if matching else cell.method
+
+
+def _same(saved: Any, value: Any) -> bool:
+    """Whether a value of `config.json` is that of a field; JSON has lists for tuples."""
+    return saved == (list(value) if isinstance(value, tuple) else value)
+
+
+def is_cell_name(name: str, method: str) -> bool:
+    """Returns whether a cell of a method may have this name: the method's, or `<method>-<variant>`."""
+    return name == method or (name.startswith(f"{method}-") and name not in _METHODS)
+
+
+def check_config(run: Run) -> None:
+    """Raises `RunError` if the parts of `config.json` that reports read have other types."""
+    config = run.config
+    parts = {"algorithm": dict, "training": dict, "data": dict, "algorithm.name": str, "training.steps": int}
+    for path, kind in parts.items():
+        value: Any = config
+        for key in path.split("."):
+            value = value[key]
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise RunError(f"{run.path}/config.json is damaged: '{path}' is {value!r:.60}.")
+    if not isinstance(config.get("task"), str | None):
+        raise RunError(f"{run.path}/config.json is damaged: 'task' is {config['task']!r:.60}.")
+    _ = run.seeds  # checks them
 
 
 def _with_distinct_names(cells: Sequence[Cell]) -> list[Cell]:
     """Adds the run's path to names that occur twice on a task."""
-    counts: dict[tuple[str, str], int] = defaultdict(int)
+    places: dict[tuple[str, str], list[Cell]] = defaultdict(list)
     for cell in cells:
-        counts[cell.task, cell.name] += 1
+        places[cell.task, cell.name].append(cell)
+    for (task, _), same in places.items():
+        if len(same) > 1:
+            log.warning(
+                "there are %s runs of %s on %s, so none of them is in its column: join their seeds with 'gtrl results "
+                "add', or rename the folder of one to %s/%s-VARIANT.",
+                len(same), same[0].title, task or "own data", task, same[0].method,
+            )  # fmt: skip
     return [
-        Cell(cell.run, f"{cell.name} ({cell.run.path})") if counts[cell.task, cell.name] > 1 else cell for cell in cells
+        Cell(cell.run, f"{cell.name} ({cell.run.path})") if len(places[cell.task, cell.name]) > 1 else cell
+        for cell in cells
     ]
 
 

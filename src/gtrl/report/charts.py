@@ -35,6 +35,11 @@ def _order(cells: Sequence[Cell]) -> list[str]:
     return list(dict.fromkeys(["GTRL", "TRL", *titles]))
 
 
+def _plain(text: str) -> str:
+    """A text of a run as Matplotlib shows it as it is: without formulas."""
+    return text.replace("$", r"\$")
+
+
 def _look(names: Sequence[str], name: str) -> dict[str, Any]:
     place = names.index(name)
     return {
@@ -82,7 +87,7 @@ def groups_figure(cells: Sequence[Cell]) -> Figure:
             if isinstance(entry, Entry) and entry.mean is None:
                 words = {"rotation": 90, "ha": "center", "va": "bottom", "fontsize": style.SMALL, "color": style.GREY}
                 axis.text(place + 0.2, 2, "not measured", **words)
-        axis.set_xticks(places, [columns.title(name) for name in names])
+        axis.set_xticks(places, [_plain(columns.title(name)) for name in names])
         axis.set(title=f"{GROUP_TITLES[group]} tasks", ylabel="success in %", ylim=(0, 100))
     handles = [Patch(label=source, **_SOURCE_LOOKS[source]) for source in (PAPER, OURS)]
     figure.legend(handles=handles, loc="outside lower center", ncols=2)
@@ -139,7 +144,9 @@ def ablations_figure(cells: Sequence[Cell]) -> Figure | None:
             scores = [cell.score() if cell else None for cell in chosen]
             entries = [Entry(score.mean, score.deviation) if score else Entry() for score in scores]
             _draw_bars(axis, np.arange(len(found)) + shift, entries, 0.38, **look)
-        axis.set_xticks(range(len(found)), [cell.task.replace("-", "-\n") for cell in found], fontsize=style.SMALL)
+        axis.set_xticks(
+            range(len(found)), [_plain(cell.task.replace("-", "-\n")) for cell in found], fontsize=style.SMALL
+        )
         axis.set(title=titles[name], ylim=(0, 100), ylabel="success in %")
     handles = [Patch(label=label, **look) for label, look in zip(("GTRL", "ablation"), looks, strict=True)]
     figure.legend(handles=handles, loc="outside lower center", ncols=2)
@@ -179,11 +186,11 @@ def _by_task(
             means = np.array([score.mean for _, score in points])
             spread = np.array([score.deviation or 0.0 for _, score in points])
             axis.fill_between(xs, means - spread, means + spread, color=look["color"], alpha=0.15, linewidth=0)
-            (handles[cell.title],) = axis.plot(xs, means, label=cell.title, markersize=3.5, linewidth=1.3, **look)
+            (handles[_plain(cell.title)],) = axis.plot(xs, means, markersize=3.5, linewidth=1.3, **look)
             paper = paper_score(task, cell.method)
             if paper and not cell.is_variant:
                 axis.axhline(paper.mean, color=look["color"], linewidth=0.8, linestyle=(0, (1, 2)))
-        axis.set(title=task or "own data", ylim=(-2, 102), xlabel=label, ylabel="success in %")
+        axis.set(title=_plain(task or "own data"), ylim=(-2, 102), xlabel=label, ylabel="success in %")
         axis.ticklabel_format(axis="x", style="sci", scilimits=(-3, 5))
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=min(6, len(names)))
     return figure
@@ -216,13 +223,13 @@ def goals_figure(cells: Sequence[Cell]) -> Figure | None:
             scores = [cell.score(goal) for goal in cell.goals]
             entries = [Entry(score.mean, score.deviation) if score else Entry() for score in scores]
             _draw_bars(axis, places, entries, width, **look)
-            handles[cell.title] = Patch(label=cell.title, **look)
+            handles[cell.title] = Patch(label=_plain(cell.title), **look)
             for goal, x in zip(cell.goals, places, strict=True):
                 if (paper := paper_score(task, cell.method, goal)) and not cell.is_variant:
                     axis.plot([x - width / 2, x + width / 2], [paper.mean] * 2, color=style.INK, linewidth=2)
         goals = chosen[0].goals
-        axis.set_xticks(range(len(goals)), goals)
-        axis.set(title=task or "own data", ylim=(0, 102), ylabel="success in %")
+        axis.set_xticks(range(len(goals)), list(map(_plain, goals)))
+        axis.set(title=_plain(task or "own data"), ylim=(0, 102), ylabel="success in %")
     figure.legend(handles=list(handles.values()), loc="outside lower center", ncols=min(6, len(names)))
     return figure
 

@@ -13,7 +13,8 @@ _MARKDOWN_SPECIALS = "\\`*_{}[]<>|#~!&$"
 _LATEX_SPECIALS = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
     "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
-    "|": r"\textbar{}", '"': r"\textquotedbl{}", "–": "--", "±": r"$\pm$", "√": r"$\surd$", "Σ": r"$\Sigma$",
+    "|": r"\textbar{}", "[": "{[}", "*": "{*}",  # both are arguments after a line break
+    '"': r"\textquotedbl{}", "–": "--", "±": r"$\pm$", "√": r"$\surd$", "Σ": r"$\Sigma$",
     "σ": r"$\sigma$", "²": r"$^2$", "κ": r"$\kappa$", "γ": r"$\gamma$", "×": r"$\times$",
 }  # fmt: skip
 

@@ -11,6 +11,7 @@ import json
 import string
 from collections.abc import Sequence
 from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,16 @@ from gtrl.report.page_data import page_data
 SCRIPTS = (  # in the order of their use
     "dom.js", "tables.js", "filters.js", "charts.js", "maze_data.js", "maze_view.js", "maze.js", "page.js",
 )  # fmt: skip
+
+
+def require_plotly() -> None:
+    """Raises `ConfigError` if Plotly is not installed, without the work of a page."""
+    try:
+        found = find_spec("plotly.offline")
+    except ImportError:  # the package itself is missing
+        found = None
+    if found is None:
+        raise ConfigError("the page of a report needs Plotly: pip install 'gtrl[report]', or leave it out (--no-page).")
 
 
 def write_page(path: Path, cells: Sequence[Cell]) -> None:
@@ -49,10 +60,9 @@ def json_for_html(data: Any) -> str:
 
 
 def _plotly_source() -> str:
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError as error:
-        raise ConfigError("the page of a report needs Plotly: pip install 'gtrl[report]'.") from error
+    require_plotly()
+    from plotly.offline import get_plotlyjs
+
     return get_plotlyjs()
 
 

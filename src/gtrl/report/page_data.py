@@ -1,7 +1,6 @@
 """The data of a report's page, as JSON: tables, learning curves, success by goal, configs, metrics and diagnostics."""
 
 import json
-import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -11,15 +10,26 @@ from typing import Any
 import numpy as np
 
 from gtrl.errors import RunError
+from gtrl.evaluation.diagnostics.sections import finite
 from gtrl.report.cells import Cell
 from gtrl.report.formats import MISSING, number
 from gtrl.report.page_maps import map_data
 from gtrl.report.paper import paper_score
-from gtrl.report.result_tables import GROUP_TITLES, OWN_DIGITS, PAPER_DIGITS, Entry, Row, Table, all_tables
+from gtrl.report.result_tables import (
+    GROUP_TITLES,
+    OTHER_TASKS,
+    OWN_DIGITS,
+    PAPER_DIGITS,
+    Entry,
+    Row,
+    Table,
+    all_tables,
+)
 from gtrl.runs.run import DIAGNOSTICS
 from gtrl.tasks import TASKS
 
 OTHER_GROUP = "Other"  # of tasks that are not in the paper
+MAX_INTEGER = 2**53  # steps and seeds must be below: a browser reads larger integers inexactly
 METRIC_POINTS = 100  # per metric and seed; more are thinned
 RESULT_COLUMNS = (
     "Task", "Method", "Ours", "Paper", "Difference", "Seeds", "Steps", "Episodes per goal", "Protocol", "Group",
@@ -30,11 +40,13 @@ Json = dict[str, Any]
 
 def page_data(cells: Sequence[Cell]) -> Json:
     """Returns everything that the page shows. Missing numbers are None; there are no NaNs."""
+    tables = all_tables(cells)
     return {
         "complete": sum(cell.is_complete for cell in cells),
         "groups": _groups(cells),
         "results": _results_table(cells),
-        "tables": [_table_data(table) for table in all_tables(cells)],
+        "tables": [_table_data(table) for table in tables],
+        "open_table": _open_table(cells, tables),
         "runs": [_run_data(cell) for cell in cells],
     }
 
@@ -60,7 +72,6 @@ def _results_table(cells: Sequence[Cell]) -> Json:
 
 def _result_row(cell: Cell) -> Json:
     ours, paper = cell.score(), paper_score(cell.task, cell.name)
-    episodes = [row["episodes"] for row in cell.rows if row["step"] in cell.scored_steps]
     difference = ours.mean - paper.mean if ours and paper else None
     return {
         "cells": [
@@ -71,7 +82,7 @@ def _result_row(cell: Cell) -> Json:
             {"text": MISSING if difference is None else f"{difference:+.1f}".replace("-", "−"), "value": difference},
             _count(len(cell.seeds) or None),
             _count(max(cell.scored_steps, default=None)),
-            _count(min(episodes, default=None)),
+            _count(cell.episodes),
             _text("complete" if cell.is_complete else f"below: {', '.join(cell.shortfalls)}"),
             _text(_group_of(cell)),
         ]
@@ -89,13 +100,20 @@ def _table_data(table: Table) -> Json:
     }
 
 
+def _open_table(cells: Sequence[Cell], tables: Sequence[Table]) -> int:
+    """The position of the table that is open at first: the paper's, unless only other tasks were measured."""
+    if any(cell.task in TASKS and cell.rates for cell in cells):
+        return 0
+    return next((place for place, table in enumerate(tables) if table.name == OTHER_TASKS), 0)
+
+
 def _row_data(row: Row) -> Json:
     entries = [_entry(each) if isinstance(each, Entry) else _text(each) for each in row.entries]
     return {"cells": [*map(_text, row.labels), *entries], "average": row.is_average}
 
 
 def _entry(entry: Entry) -> Json:
-    found: Json = {"text": number(entry), "value": _finite(entry.mean)}
+    found: Json = {"text": number(entry), "value": finite(entry.mean)}
     if entry.rank:
         found["rank"] = entry.rank
     if entry.note and entry.mean is not None:
@@ -111,12 +129,6 @@ def _text(text: str) -> Json:
 
 def _count(count: int | None) -> Json:
     return {"text": MISSING if count is None else f"{count:,}", "value": count}
-
-
-def _finite(value: Any) -> float | None:
-    """The number, or None for what is no finite number."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return value if is_number and math.isfinite(value) else None
 
 
 # --- runs ---
@@ -153,10 +165,17 @@ def _curve(cell: Cell) -> Json:
     steps = [step for step, _ in points]
     return {
         "steps": steps,
-        "minutes": [None if math.isnan(seconds) else seconds / 60 for seconds in cell.seconds_at(steps)],
+        "minutes": [None if finite(seconds) is None else seconds / 60 for seconds in _seconds_at(cell, steps)],
         "means": [score.mean for _, score in points],
         "deviations": [score.deviation for _, score in points],
     }
+
+
+def _seconds_at(cell: Cell, steps: Sequence[int]) -> list[float]:
+    try:
+        return cell.seconds_at(steps)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise RunError(f"{cell.run.path / 'timing.jsonl'} is damaged ({error!r}); repair or remove it.") from error
 
 
 def _goal_data(cell: Cell, goal: str) -> Json:
@@ -170,10 +189,13 @@ def _goal_data(cell: Cell, goal: str) -> Json:
 
 
 def _metrics(cell: Cell) -> Json:
-    """The curves of all metrics of `metrics.jsonl`, by name: for each seed its steps and values."""
+    """The curves of all metrics of `metrics.jsonl`, by name: for each seed its steps and values.
+
+    Rows without a seed or a step are left out, and so are values that are not finite.
+    """
     rows: dict[int, list[Json]] = defaultdict(list)
     for row in cell.run.metrics():
-        if isinstance(row.get("seed"), int) and isinstance(row.get("step"), int):
+        if _is_count(row.get("seed")) and _is_count(row.get("step")):
             rows[row["seed"]].append(row)
     seeds = sorted(rows)
     chosen = [_thinned(rows[seed]) for seed in seeds]
@@ -194,8 +216,12 @@ def _thinned(rows: Sequence[Json]) -> list[Json]:
 
 def _rounded(value: Any) -> float | None:
     """A number with four significant digits, which is what a plot shows."""
-    finite = _finite(value)
-    return None if finite is None else float(f"{finite:.4g}")
+    known = finite(value)
+    return None if known is None else finite(float(f"{known:.4g}"))  # the largest floats are rounded to infinity
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MAX_INTEGER
 
 
 def _has_numbers(values: Iterable[Any]) -> bool:
@@ -211,22 +237,34 @@ def _diagnostics(path: Path) -> Json | None:
         return None
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        return {"step": int(content["step"]), "sections": [_section(section) for section in content["sections"]]}
+        return {
+            "step": _checked_step(content["step"]),
+            "sections": [_section(section) for section in content["sections"]],
+        }
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise RunError(f"{path} is damaged ({error!r}); write it again with gtrl diagnose.") from error
 
 
+def _checked_step(step: Any) -> int:
+    if not _is_count(step):
+        raise ValueError(f"its step is {step!r:.40}")
+    return step
+
+
 def _section(section: Json) -> Json:
-    titles = list(map(str, section["columns"]))
-    rows = [[_measured(value) for value in row] for row in section["rows"]]
-    if any(len(row) != len(titles) for row in rows):
+    texts = {key: section[key] for key in ("title", "explanation", "finding")}
+    titles, lists = section["columns"], section["rows"]
+    if not all(isinstance(text, str) for text in (*texts.values(), *titles)) or not isinstance(titles, list):
+        raise ValueError("the title, explanation, finding or columns of a section are not text")
+    if not all(isinstance(row, list) and len(row) == len(titles) for row in lists):
         raise ValueError("a row has not as many values as there are columns")
+    rows = [[_measured(value) for value in row] for row in lists]
     columns = [
         {"title": title, "numeric": any(row[place]["value"] is not None for row in rows)}
         for place, title in enumerate(titles)
     ]
     return {
-        **{key: str(section[key]) for key in ("title", "explanation", "finding")},
+        **texts,
         "columns": columns,
         "rows": [{"cells": row} for row in rows],
         "remarks": [],
@@ -234,14 +272,19 @@ def _section(section: Json) -> Json:
 
 
 def _measured(value: Any) -> Json:
-    """A cell of a section: a text, or a number with four significant digits; null and NaN are missing."""
+    """A cell of a section: a text, or a number with four significant digits.
+
+    Null and numbers that are not finite are missing.
+    """
+    if isinstance(value, (list, dict)):
+        raise TypeError("a value of a row is a list or an object")
     if isinstance(value, str):
         return {"text": value, "value": None}
     if isinstance(value, bool):
         return {"text": "yes" if value else "no", "value": None}
-    finite = _finite(value)
-    if finite is None:
+    known = finite(value)
+    if known is None:
         return {"text": MISSING, "value": None}
-    is_whole = float(finite).is_integer() and abs(finite) < 1e15
-    size = f"{abs(int(finite)):,}" if is_whole else f"{abs(finite):.4g}"
-    return {"text": f"−{size}" if finite < 0 else size, "value": finite}
+    is_whole = float(known).is_integer() and abs(known) < 1e15
+    size = f"{abs(int(known)):,}" if is_whole else f"{abs(known):.4g}"
+    return {"text": f"−{size}" if known < 0 else size, "value": known}

@@ -18,7 +18,7 @@ from gtrl.runs.run import MAPS
 
 PATHS_PER_GOAL = 10  # of each seed; the first ones by number, whether successful or not
 POSITION_STEPS = 65535  # positions on paths are 16-bit integers between the borders of the maze
-_NUMBERS = "fiu"  # kinds of NumPy's types
+_INTEGERS, _NUMBERS = "iu", "fiu"  # kinds of NumPy's types
 
 
 def map_data(cell: Cell) -> dict[str, Any] | None:
@@ -32,7 +32,7 @@ def map_data(cell: Cell) -> dict[str, Any] | None:
     arrays = read_npz(path, RunError)
     try:
         _check(arrays)
-    except (KeyError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise RunError(f"{path} is damaged ({error}); write it again with gtrl diagnose.") from error
     gamma = cell.config["algorithm"].get("gamma")
     return {
@@ -56,27 +56,30 @@ def packed(array: np.ndarray) -> str:
 
 
 def _check(arrays: dict[str, np.ndarray]) -> None:
-    """Raises `KeyError` or `ValueError` if arrays are missing or do not fit each other."""
+    """Raises `KeyError`, `TypeError` or `ValueError` if arrays are missing or do not fit each other."""
+    if arrays["free"].ndim != 2 or arrays["free"].dtype != bool:
+        raise ValueError("its array 'free' is not a table of truth values")
     seeds, goals = len(arrays["seeds"]), int(arrays["free"].sum())
     points, arrows = len(arrays["points"]), len(arrays["arrow_points"])
     shapes = {
-        "points": (points, 2), "goal_points": (goals, 2), "values": (seeds, goals, points), "arrow_points": (arrows, 2),
-        "arrows": (seeds, goals, arrows, 2), "paths": (len(arrays["paths"]), 2),
+        "seeds": (seeds,), "points": (points, 2), "goal_points": (goals, 2), "values": (seeds, goals, points),
+        "arrow_points": (arrows, 2), "arrows": (seeds, goals, arrows, 2), "paths": (len(arrays["paths"]), 2),
         "path_index": (len(arrays["path_index"]), 6), "step": (), "unit": (), "offset": (), "point_size": (),
         **{name: (len(arrays[name]), 2) for name in ("entrances", "exits", "starts", "goals")},
     }  # fmt: skip
     for name, shape in shapes.items():
         array = arrays[name]
-        if array.shape != shape or array.dtype.kind not in _NUMBERS:
+        kinds = _INTEGERS if name in ("step", "seeds", "path_index") else _NUMBERS
+        if array.shape != shape or array.dtype.kind not in kinds:
             raise ValueError(f"its array '{name}' is {array.shape}, {array.dtype}, where {shape} is expected")
         if not np.isfinite(array).all():
             raise ValueError(f"its array '{name}' has values that are not finite")
-    if arrays["values"].dtype != np.uint8 or arrays["arrows"].dtype != np.int8 or arrays["free"].ndim != 2:
-        raise ValueError("values, arrows or free are of another type")
+    if arrays["values"].dtype != np.uint8 or arrays["arrows"].dtype != np.int8:
+        raise ValueError("values or arrows are of another type")
     if not (arrays["unit"] > 0 and arrays["point_size"] > 0):
         raise ValueError("a size is not positive")
-    first, rows = arrays["path_index"][:, 4], arrays["path_index"][:, 5]
-    if ((first < 0) | (rows < 1) | (first + rows > len(arrays["paths"]))).any():
+    count = len(arrays["paths"])
+    if any(first < 0 or rows < 1 or first + rows > count for *_, first, rows in arrays["path_index"].tolist()):
         raise ValueError("path_index points outside the paths")
 
 

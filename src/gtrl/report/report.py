@@ -8,11 +8,12 @@ from gtrl.io.atomic import write_text
 from gtrl.report import formats, style
 from gtrl.report.cells import INDEX, Cell, find_cells
 from gtrl.report.charts import all_figures
-from gtrl.report.result_tables import Table, all_tables
+from gtrl.report.result_tables import TABLE_NAMES, Table, all_tables
 from gtrl.report.results import check_results
 
 log = logging.getLogger(__name__)
 FIGURE_FORMATS = ("png", "pdf")
+TABLE_FORMATS = {"md": formats.to_markdown, "tex": formats.to_latex, "csv": formats.to_csv}
 
 
 def write_report(paths: Sequence[str | Path], out: Path, page: bool = True) -> list[Path]:
@@ -21,30 +22,42 @@ def write_report(paths: Sequence[str | Path], out: Path, page: bool = True) -> l
     `report.md` has all tables and figures; `tables/` has each table as Markdown, LaTeX and CSV; `figures/` has PNG and
     PDF files; `index.html` is a page that opens from disk.
     """
+    if page:
+        from gtrl.report.page import require_plotly, write_page
+
+        require_plotly()
     cells = find_cells(paths)
     for path in map(Path, paths):
         if (path / INDEX).exists():
             for problem in check_results(path):
                 log.warning("%s", problem)
-    written = _write_tables(all_tables(cells), out / "tables")
+    _remove_earlier_report(out)
+    tables = all_tables(cells)
+    written = _write_tables(tables, out / "tables")
     figures = _draw_figures(cells, out / "figures")
-    write_text(out / "report.md", _summary(cells, figures))
+    write_text(out / "report.md", _summary(cells, tables, figures))
     written += [out / "figures" / f"{name}.{ending}" for name in figures for ending in FIGURE_FORMATS]
     written.append(out / "report.md")
     if page:
-        from gtrl.report.page import write_page
-
         write_page(out / "index.html", cells)
         written.append(out / "index.html")
     return written
 
 
+def _remove_earlier_report(out: Path) -> None:
+    """Removes the files of an earlier report, some of which this one may not have."""
+    names = ["report.md", "index.html"]
+    names += [f"tables/{name}.{ending}" for name in TABLE_NAMES for ending in TABLE_FORMATS]
+    names += [f"figures/{name}.{ending}" for name, _, _ in all_figures(()) for ending in FIGURE_FORMATS]
+    for name in names:
+        (out / name).unlink(missing_ok=True)
+
+
 def _write_tables(tables: Sequence[Table], folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
-    writers = {"md": formats.to_markdown, "tex": formats.to_latex, "csv": formats.to_csv}
     written = []
     for table in tables:
-        for ending, write in writers.items():
+        for ending, write in TABLE_FORMATS.items():
             path = folder / f"{table.name}.{ending}"
             write_text(path, write(table))
             written.append(path)
@@ -66,7 +79,7 @@ def _draw_figures(cells: Sequence[Cell], folder: Path) -> dict[str, str]:
     return drawn
 
 
-def _summary(cells: Sequence[Cell], figures: dict[str, str]) -> str:
+def _summary(cells: Sequence[Cell], tables: Sequence[Table], figures: dict[str, str]) -> str:
     """The content of `report.md`."""
     complete = sum(cell.is_complete for cell in cells)
     parts = [
@@ -76,6 +89,6 @@ def _summary(cells: Sequence[Cell], figures: dict[str, str]) -> str:
         "The best of a row is bold, the second best underlined; – means not measured. Letters mark numbers below the "
         "protocol.",
     ]
-    parts += [formats.to_markdown(table) for table in all_tables(cells)]
+    parts += [formats.to_markdown(table) for table in tables]
     parts += [f"![{title}](figures/{name}.png)\n\n*{title}.*" for name, title in figures.items()]
     return "\n\n".join(parts) + "\n"

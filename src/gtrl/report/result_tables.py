@@ -11,7 +11,7 @@ import numpy as np
 
 from gtrl.report.cells import Cell, Score, method_order, task_order
 from gtrl.report.paper import METHODS_OF_GROUP, OVERALL, PaperScore, paper_score
-from gtrl.report.statistics import interquartile_mean, probability_of_improvement, propagated_deviation
+from gtrl.report.statistics import Estimate, interquartile_mean, probability_of_improvement, propagated_deviation
 from gtrl.runs.run import display_name
 from gtrl.tasks import TASKS
 from gtrl.tasks.ablations import ABLATIONS
@@ -19,6 +19,11 @@ from gtrl.tasks.ablations import ABLATIONS
 PAPER, OURS = "paper", "ours"
 PAPER_DIGITS, OWN_DIGITS = 0, 1  # decimals: the paper rounds to whole percentages, except for averages
 GROUP_TITLES = {"teleport": "Teleport", "stitch": "Stitch", "deterministic": "Standard"}
+OTHER_TASKS = "other-tasks"  # the name of the table of tasks that are not in the paper
+TABLE_NAMES = (
+    "teleport-and-stitch", "standard", "aggregates", "ablations", OTHER_TASKS, "goals-teleport", "goals-stitch",
+    "goals-deterministic", "cells",
+)  # fmt: skip
 _ABLATION_NAMES = {ablation.name for ablation in ABLATIONS}
 
 
@@ -89,8 +94,13 @@ def average(entries: Sequence[Entry]) -> Entry:
     means = [entry.mean for entry in entries if entry.mean is not None]
     if not means or len(means) < len(entries):
         return Entry()
-    note = "averages cells below the protocol" if any(entry.note for entry in entries) else ""
+    note = _joint_note([entry.note for entry in entries])
     return Entry(float(np.mean(means)), propagated_deviation([entry.deviation for entry in entries]), note=note)
+
+
+def _joint_note(notes: Iterable[str]) -> str:
+    """The note of a number that is computed from several cells."""
+    return "from runs below the protocol" if any(notes) else ""
 
 
 # --- success by task ---
@@ -159,7 +169,7 @@ def other_tasks_table(cells: Iterable[Cell]) -> Table | None:
     names = columns.names(tasks)
     rows = [Row((task or "own data",), rank([_of_cell(columns.find(task, name)) for name in names])) for task in tasks]
     title = "Tasks that are not in the paper: success in %"
-    return Table("other-tasks", title, ("task",), tuple(map(columns.title, names)), tuple(rows))
+    return Table(OTHER_TASKS, title, ("task",), tuple(map(columns.title, names)), tuple(rows))
 
 
 def goals_table(cells: Iterable[Cell], group: str) -> Table:
@@ -211,26 +221,33 @@ def aggregate_table(cells: Iterable[Cell]) -> Table:
 
 def _aggregate_row(columns: Columns, group: str, name: str) -> Row | None:
     tasks = tasks_of(group)
-    measured = {task: _seed_scores(columns.find(task, name)) for task in tasks}
-    measured = {task: scores for task, scores in measured.items() if len(scores)}
+    measured = {task: scores for task in tasks if len(scores := _seed_scores(columns.find(task, name)))}
+    notes = {task: _of_cell(columns.find(task, name)).note for task in measured}
     of_paper = average([_of_paper(paper_score(task, name)) for task in tasks])
     if of_paper.mean is None and not measured:
         return None
     ours = average([_of_cell(columns.find(task, name)) for task in tasks])
     middle, better = Entry(), Entry()
     if measured:
-        estimate = interquartile_mean(list(measured.values()))
-        middle = Entry(estimate.value, interval=(estimate.low, estimate.high))
+        middle = _of_estimate(interquartile_mean(list(measured.values())), measured.values(), notes.values())
     if name != "gtrl":
         rivals = {task: _seed_scores(columns.find(task, "gtrl")) for task in measured}
         common = [task for task, scores in rivals.items() if len(scores)]
         if common:
-            estimate = probability_of_improvement(
-                [rivals[task] for task in common], [measured[task] for task in common]
-            )
-            better = Entry(estimate.value, digits=2, interval=(estimate.low, estimate.high))
+            of_gtrl, of_method = ([scores[task] for task in common] for scores in (rivals, measured))
+            both = [_of_cell(columns.find(task, each)).note for task in common for each in (name, "gtrl")]
+            estimate = probability_of_improvement(of_gtrl, of_method)
+            better = _of_estimate(estimate, [*of_gtrl, *of_method], both, digits=2)
     labels = (GROUP_TITLES[group], columns.title(name), f"{len(measured)} of {len(tasks)}")
     return Row(labels, (replace(of_paper, digits=1), ours, middle, better))
+
+
+def _of_estimate(
+    estimate: Estimate, scores: Iterable[np.ndarray], notes: Iterable[str], digits: int = OWN_DIGITS
+) -> Entry:
+    """The entry of an estimate. It has no interval if a task has only one seed, which says nothing about the spread."""
+    interval = (estimate.low, estimate.high) if all(len(each) > 1 for each in scores) else None
+    return Entry(estimate.value, digits=digits, note=_joint_note(notes), interval=interval)
 
 
 def _seed_scores(cell: Cell | None) -> np.ndarray:
@@ -277,7 +294,7 @@ def difference(full: Entry, ablated: Entry) -> Entry:
     deviation = None
     if full.deviation is not None and ablated.deviation is not None:
         deviation = float(np.hypot(full.deviation, ablated.deviation))
-    return Entry(full.mean - ablated.mean, deviation)
+    return Entry(full.mean - ablated.mean, deviation, note=_joint_note([full.note, ablated.note]))
 
 
 def _stated_rows(ablation: Any, drops: Mapping[str, Entry]) -> list[Row]:
@@ -303,12 +320,11 @@ def completeness_table(cells: Iterable[Cell]) -> Table:
     """Returns what was measured for each cell, and where it falls short of the paper's protocol."""
     rows = []
     for cell in sorted(cells, key=lambda cell: (task_order(cell.task), method_order(cell))):
-        episodes = [row["episodes"] for row in cell.rows if row["step"] in cell.scored_steps]
         steps = ", ".join(f"{step:,}" for step in cell.scored_steps) or "none"
         details = (
             steps,
             str(len(cell.seeds)),
-            str(min(episodes)) if episodes else "–",
+            str(cell.episodes or "–"),
             str(cell.config["training"].get("precision", "")),
             ", ".join(cell.shortfalls) or "complete",
         )

@@ -9,18 +9,19 @@ import csv
 import io
 import json
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from gtrl.errors import ConfigError, RunError
 from gtrl.io.atomic import write_text
-from gtrl.io.jsonl import read_rows
-from gtrl.report.cells import INDEX, Cell, find_cells
+from gtrl.report.cells import INDEX, Cell, find_cells, is_cell_name
 from gtrl.runs.run import DIAGNOSTICS, MAPS, Run, check_folder_name, is_folder_name
 
 INDEX_COLUMNS = ("task", "name", "success", "deviation", "seeds", "scored_steps", "episodes", "precision", "protocol")
 OPTIONAL_FILES = (DIAGNOSTICS, MAPS)
+CELL_FILES = ("config.json", "eval.csv", "metrics.jsonl", "timing.jsonl", *OPTIONAL_FILES)
+MAX_FILE_BYTES = 2 * 2**20  # of a file of a cell, so that results can be committed
 METRIC_STEPS = 50  # about how many logged steps of `metrics.jsonl` are kept
 # Parts of a config that must be the same in the runs that are joined.
 JOINED_PARTS = ("task", "algorithm", "training", "data.digest")
@@ -42,6 +43,8 @@ def add_results(
     parts: dict[Path, list[Run]] = {}
     for cell in cells:
         cell_name = check_folder_name(name or _plain_name(cell), "cell (--name)")
+        if not is_cell_name(cell_name, cell.method):
+            raise ConfigError(f"a cell of {cell.method} cannot be named '{cell_name}'; use {cell.method}-VARIANT.")
         parts.setdefault(folder / check_folder_name(cell.task, "task") / cell_name, []).append(cell.run)
     if name and len(parts) > 1:
         raise ConfigError(f"--name is for the runs of one cell, but these runs are of {len(parts)} tasks.")
@@ -90,7 +93,7 @@ def _read_cell(target: Path, added: Sequence[Run], replace: bool) -> _Content:
         [row for run in runs for row in run.evaluations()],
         {
             "metrics.jsonl": sorted(metrics, key=lambda row: (row["step"], row["seed"])),
-            "timing.jsonl": [row for run in runs for row in _thinned(list(read_rows(run.path / "timing.jsonl")))],
+            "timing.jsonl": [row for run in runs for row in _thinned(list(run.timing()))],
         },
         {name: run.path / name for run in reversed(added) for name in OPTIONAL_FILES if (run.path / name).exists()},
     )
@@ -114,10 +117,15 @@ def _write_cell(content: _Content) -> None:
 
 
 def _thinned(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Keeps about `METRIC_STEPS` steps, evenly spaced, the last one, and all rows that record a start."""
+    """Keeps about `METRIC_STEPS` steps, evenly spaced, and the last one.
+
+    Of `timing.jsonl`, also the first row of each start of the run and the one before it, between which time does not
+    count.
+    """
     steps = sorted({row["step"] for row in rows})
     kept = {*steps[:: max(1, len(steps) // METRIC_STEPS)], *steps[-1:]}
-    return [row for row in rows if row["step"] in kept or "start_up_seconds" in row]
+    starts = {place for place, row in enumerate(rows) if "start_up_seconds" in row}
+    return [row for place, row in enumerate(rows) if row["step"] in kept or place in starts or place + 1 in starts]
 
 
 def _joined_config(runs: Sequence[Run]) -> dict[str, Any]:
@@ -175,11 +183,10 @@ def _index(cells: Iterable[Cell]) -> str:
     writer.writerow(INDEX_COLUMNS)
     for cell in cells:
         score = cell.score()
-        episodes = [row["episodes"] for row in cell.rows if row["step"] in cell.scored_steps]
         deviation = "" if score is None or score.deviation is None else f"{score.deviation:.2f}"
         writer.writerow([
             cell.task, cell.name, f"{score.mean:.2f}" if score else "", deviation, len(cell.seeds),
-            " ".join(map(str, cell.scored_steps)), min(episodes, default=0), cell.config["training"].get("precision"),
+            " ".join(map(str, cell.scored_steps)), cell.episodes or 0, cell.config["training"].get("precision"),
             ", ".join(cell.shortfalls) or "complete",
         ])  # fmt: skip
     return text.getvalue()
@@ -191,17 +198,8 @@ def check_results(folder: Path) -> list[str]:
     Every folder must be a cell in its place, `<task>/<name>`, and the index must be up to date.
     """
     cells = find_cells([folder])
-    problems = []
-    for cell in cells:
-        place = cell.run.path.relative_to(folder).parts
-        if len(place) != 2 or place[0] != cell.task or not is_folder_name(place[1]):
-            problems.append(f"{cell.run.path} is not at {folder}/{cell.task}/NAME")
-        if not cell.rates:
-            problems.append(f"{cell.run.path} has no complete evaluation")
-        source = str(cell.config["data"].get("source") or "")
-        if source.startswith("/"):
-            problems.append(f"{cell.run.path}/config.json has a path of the machine: {source}")
-    known = {file.resolve() for cell in cells for file in cell.run.path.rglob("*")}
+    problems = [problem for cell in cells for problem in _problems(cell, folder)]
+    known = {(cell.run.path / name).resolve() for cell in cells for name in CELL_FILES}
     allowed = {(folder / name).resolve() for name in (INDEX, "README.md")}
     problems += [
         f"{file} does not belong to a cell"
@@ -212,3 +210,25 @@ def check_results(folder: Path) -> list[str]:
     if not index.exists() or index.read_text() != _index(cells):
         problems.append(f"{index} is not up to date: run 'gtrl results index {folder}'")
     return problems
+
+
+def _problems(cell: Cell, folder: Path) -> Iterator[str]:
+    """Yields what is wrong with one cell."""
+    path, config = cell.run.path, cell.config
+    place = path.relative_to(folder).parts
+    if len(place) != 2 or place[0] != cell.task or not is_folder_name(place[1]):
+        yield f"{path} is not at {folder}/{cell.task}/NAME"
+    elif not is_cell_name(place[1], cell.method):
+        yield f"{path} is a run of {cell.method}, so it must be named {cell.method} or {cell.method}-VARIANT"
+    if not cell.rates:
+        yield f"{path} has no complete evaluation"
+    for column, allowed in (("seed", cell.run.seeds), ("algorithm", [cell.method])):
+        other = sorted({row[column] for row in cell.run.evaluations()} - set(allowed))
+        if other:
+            yield f"{path}/eval.csv has rows of {column} {other[0]}, which config.json does not have"
+    source = str(config["data"].get("source") or "")
+    if source.startswith("/"):
+        yield f"{path}/config.json has a path of the machine: {source}"
+    for name in CELL_FILES:
+        if (path / name).exists() and (path / name).stat().st_size > MAX_FILE_BYTES:
+            yield f"{path}/{name} is larger than {MAX_FILE_BYTES // 2**20} MiB"

@@ -10,6 +10,7 @@ from gtrl.evaluation.evaluate import Row, success_rate
 from gtrl.report.formats import number
 from gtrl.report.result_tables import Entry, Table
 from gtrl.runs.run import display_name
+from gtrl.tasks import SCORED_STEPS
 
 
 def summary(rows: Sequence[Row]) -> Any:
@@ -28,14 +29,15 @@ def summary(rows: Sequence[Row]) -> Any:
 def comparison(task: str, evaluations: Mapping[str, Sequence[Row]]) -> Any:
     """Returns a table of several runs on one task: success in percent, with the standard deviation over seeds.
 
-    A run's score is the mean over the steps it was evaluated at, as the paper averages its last checkpoints.
+    A run's score is the mean over the evaluated steps of the protocol (800K, 900K, 1M), or else that of the last step.
     The keys of `evaluations` are the runs' names, which the table shows if a method occurs twice.
     """
     goals = list(dict.fromkeys(row["goal"] for rows in evaluations.values() for row in rows))
     methods = [rows[0]["algorithm"] for rows in evaluations.values()]
     show_names = len(set(methods)) < len(methods)
     lines = []
-    for name, rows in evaluations.items():
+    for name, all_rows in evaluations.items():
+        rows = _scored(all_rows)
         seeds = sorted({row["seed"] for row in rows})
         scores = [success_rate([row for row in rows if row["seed"] == seed]) for seed in seeds]
         by_goal = [success_rate([row for row in rows if row["goal"] == goal]) for goal in goals]
@@ -47,6 +49,13 @@ def comparison(task: str, evaluations: Mapping[str, Sequence[Row]]) -> Any:
     title = f"{task}: success in %, mean and standard deviation over seeds"
     columns = ["method", *(["run"] if show_names else []), "step", "seeds", *goals, "overall"]
     return console.table(title, columns, lines, text=2 if show_names else 1)
+
+
+def _scored(rows: Sequence[Row]) -> list[Row]:
+    """The rows of the steps that count for the score."""
+    steps = {row["step"] for row in rows}
+    scored = steps & set(SCORED_STEPS) or {max(steps)}
+    return [row for row in rows if row["step"] in scored]
 
 
 def mean_and_deviation(scores: Sequence[float]) -> str:

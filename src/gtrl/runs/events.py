@@ -4,25 +4,24 @@ import os
 import socket
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
-
-from gtrl.runs.run import Run
 
 
 class EventFile:
-    """A TensorBoard event file in a run directory.
+    """A TensorBoard event file in a folder.
 
     TensorBoard's own writer writes in a thread, where an error such as a full disk is lost; this one raises it.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, folder: Path) -> None:
         from tensorboard.compat.proto import event_pb2, summary_pb2
         from tensorboard.summary.writer.record_writer import RecordWriter
 
         self.events: Any = event_pb2
         self.summary: Any = summary_pb2.Summary  # pyright: ignore[reportAttributeAccessIssue]
         name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
-        self.file = (run.path / name).open("wb")
+        self.file = (folder / name).open("wb")
         self.records = RecordWriter(self.file)
         self._add(wall_time=time.time(), file_version="brain.Event:2")
 

@@ -5,7 +5,7 @@ import io
 import json
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -185,7 +185,20 @@ class Run:
 
     def metrics(self) -> Iterator[dict[str, Any]]:
         """Yields the rows of `metrics.jsonl`: one per seed and logged step."""
-        return read_rows(self.path / "metrics.jsonl")
+        return self._checked_rows("metrics.jsonl", ("step", "seed"))
+
+    def timing(self) -> Iterator[dict[str, Any]]:
+        """Yields the rows of `timing.jsonl`: one per start of the run and logged step."""
+        return self._checked_rows("timing.jsonl", ("step", "time"))
+
+    def _checked_rows(self, name: str, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """Yields the rows of a file whose columns must have numbers of a plausible size."""
+        for row in read_rows(self.path / name):
+            for column in columns:
+                value = row.get(column)
+                if not isinstance(value, int | float) or not 0 <= value < 2**53:
+                    raise RunError(f"{self.path / name} is damaged: '{column}' of a row is {value!r:.40}.")
+            yield row
 
     def evaluations(self) -> list[dict[str, Any]]:
         """Returns the rows of `eval.csv`, with numbers as integers."""
@@ -225,9 +238,15 @@ class Run:
 
 
 def parse_evaluation(row: dict[str, Any]) -> dict[str, Any]:
-    """Returns a row of `eval.csv` with integers; in files without the column `base_seed` it is 0."""
+    """Returns a row of `eval.csv` with integers; in files without the column `base_seed` it is 0.
+
+    Raises `ValueError` if it has numbers that are not possible.
+    """
     row = {"base_seed": 0, **row}
-    return {name: row[name] if name in TEXT_COLUMNS else int(row[name]) for name in EVAL_COLUMNS}
+    parsed = {name: row[name] if name in TEXT_COLUMNS else int(row[name]) for name in EVAL_COLUMNS}
+    if not 0 <= parsed["successes"] <= parsed["episodes"]:
+        raise ValueError(f"{parsed['successes']} successes of {parsed['episodes']} episodes")
+    return parsed
 
 
 def _step_of(folder: Path) -> int:

@@ -85,7 +85,7 @@ class TensorBoard(Callback):
 
     def on_start(self, session: Session) -> None:
         self.session = session
-        self.events = EventFile(session.run)
+        self.events = EventFile(session.run.path)
         if session.start:
             self.events.discard_after(session.start)
 

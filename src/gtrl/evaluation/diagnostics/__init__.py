@@ -6,4 +6,8 @@
 - `policy`: whether the policy's action raises the critic.
 - `targets`: which target won, and the hindsight weight at teleporters.
 - `diagnose`: all of them for a run directory.
+
+This module does not import JAX, so that the command line can use the default below.
 """
+
+EPISODES = 5  # per goal and seed, by default

@@ -13,13 +13,14 @@ from gtrl.data.dataset import Data, Spec, as_data, load_shard
 from gtrl.envs.make import DEFAULT_EPISODE_LENGTH, make_environment
 from gtrl.envs.maze import Maze
 from gtrl.errors import DataError, GtrlError, RunError
-from gtrl.evaluation.diagnostics.distance import connected_cells, distance_section
+from gtrl.evaluation.diagnostics import EPISODES
+from gtrl.evaluation.diagnostics.distance import connected_cells, distance_section, orders_states, pair_distances
 from gtrl.evaluation.diagnostics.luck import luck_gap_section, returns_section
 from gtrl.evaluation.diagnostics.policy import policy_section
-from gtrl.evaluation.diagnostics.sections import Section
+from gtrl.evaluation.diagnostics.sections import Section, qualified
 from gtrl.evaluation.diagnostics.targets import hindsight_section, targets_section
 from gtrl.evaluation.evaluate import check_arguments, find_policies, navigation_maze
-from gtrl.evaluation.maps import to_goal, write_maps
+from gtrl.evaluation.maps import recorded_paths, thinned_paths, to_goal, write_maps
 from gtrl.evaluation.rollout import Outcome, roll_out
 from gtrl.evaluation.trained import TrainedNets
 from gtrl.evaluation.values import states_at
@@ -29,7 +30,7 @@ from gtrl.runs.run import DIAGNOSTICS, Run, display_name
 from gtrl.tasks import Task, find_task
 from gtrl.training.resume import data_digest
 
-EPISODES = 5  # per goal and seed
+_WITHOUT_DATA = "what needs the dataset is left out"
 STATES_PER_EPISODE = 100  # about how many states of a full-length episode are compared with its return
 
 
@@ -51,7 +52,8 @@ def diagnose(
     Args:
         what: A run or its directory.
         step: The step to diagnose; by default the last one with a checkpoint and policies.
-        data: The dataset that the run was trained on, if it is no longer where `config.json` says.
+        data: The dataset that the run was trained on, if it is no longer where `config.json` says. If it cannot be
+            used, a `DataError` is raised before any episode.
         episodes: Episodes per goal and seed.
         workers: Number of worker processes; by default one per core. The results do not depend on it.
         base_seed: Determines the randomness of the episodes and which rows of the data are drawn.
@@ -59,6 +61,7 @@ def diagnose(
     """
     check_arguments(episodes, workers, base_seed)
     run = Run.open(what)
+    _check_config(run)
     step = _chosen_step(run, step)
     diagnosis = Diagnosis(run, TrainedNets(run, step), episodes, workers, base_seed, show)
     diagnosis.find_task()
@@ -75,6 +78,20 @@ def diagnose(
     diagnosis.write_maps()
     write_text(run.path / DIAGNOSTICS, json.dumps(content, indent=1, allow_nan=False) + "\n")
     return content
+
+
+def _check_config(run: Run) -> None:
+    """Raises `RunError` if a part of `config.json` that the diagnostics read is of another type."""
+    config, path = run.config, run.path / "config.json"
+    kinds: dict[str, type | tuple[type, ...]] = {"algorithm": dict, "data": dict, "task": (str, type(None))}
+    parts = [(name, config[name], kind) for name, kind in kinds.items()]
+    if isinstance(config["algorithm"], dict):
+        parts.append(("algorithm.name", config["algorithm"]["name"], str))
+    if isinstance(config["data"], dict):
+        parts += [(f"data.{name}", config["data"][name], int) for name in Spec._fields]
+    for name, value, kind in parts:
+        if not isinstance(value, kind):
+            raise RunError(f"{path} is damaged: its '{name}' is {value!r:.60}.")
 
 
 def _chosen_step(run: Run, step: int | None) -> int:
@@ -102,6 +119,8 @@ class Diagnosis:
     env: Any = None
     maze: Maze | None = None  # whose goals are positions of the agent
     data: Data | None = None
+    orders_states: bool | None = None  # whether nearer states have larger values; None if it is unknown
+    any_success: bool | None = None  # None without episodes
     notes: list[str] = dataclasses.field(default_factory=list)
 
     def _note(self, consequence: str, reason: object) -> None:
@@ -123,23 +142,23 @@ class Diagnosis:
             self.maze = maze if self.run.config["data"]["goal_dim"] == 2 else None
 
     def find_data(self, given: str | Path | Data | None) -> None:
-        """Loads the dataset that the run was trained on: `given`, or the one that `config.json` names."""
+        """Loads the dataset that the run was trained on: `given`, or the one that `config.json` names.
+
+        Raises `DataError` if `given` is not that dataset; if it is the one of `config.json`, adds a note.
+        """
         recorded = self.run.config["data"]
-        left_out = "what needs the dataset is left out"
-        if given is None and not Path(recorded["source"]).exists():
-            self._note(left_out, f"{_missing(recorded['source'])}; name the dataset with --data")
-            return
         try:
-            data = as_data(recorded["source"] if given is None else given, self.task)
+            data = as_data(_existing(recorded["source"]) if given is None else given, self.task)
+            _check_digest(data, recorded["digest"])
         except DataError as error:
-            self._note(left_out, error)
+            if given is not None:
+                raise
+            self._note(_WITHOUT_DATA, error)
             return
-        if data_digest(data) != recorded["digest"]:
-            self._note(left_out, f"{data.source} is not the dataset that the run was trained on")
-        elif data.train.spec != Spec(
+        if data.train.spec != Spec(
             *(recorded[name] for name in Spec._fields)
         ):  # the task that defines goals is unknown
-            self._note(left_out, "the goals of the run cannot be computed without its task")
+            self._note(_WITHOUT_DATA, "the goals of the run cannot be computed without its task")
         else:
             self.data = data
 
@@ -151,10 +170,21 @@ class Diagnosis:
         if trained.has_value and self.maze:
             yield self._distance(self.maze)
         if self.data:
-            yield policy_section(trained, seeds, self.data.train, self.base_seed)
-        yield targets_section(self.run.metrics(), trained.step)
+            yield self._qualified(policy_section(trained, seeds, self.data.train, self.base_seed))
+        yield self._targets()
         if self.data and self.maze and len(self.maze.entrances):
-            yield hindsight_section(trained, seeds, self.data.train, self.maze, self.base_seed)
+            yield self._qualified(hindsight_section(trained, seeds, self.data.train, self.maze, self.base_seed))
+
+    def _qualified(self, section: Section | None) -> Section | None:
+        """The section of something that relies on the critic, by what is known about the critic so far."""
+        return qualified(section, self.orders_states, self.any_success)
+
+    def _targets(self) -> Section | None:
+        try:
+            return targets_section(self.run.metrics(), self.trained.step)
+        except RunError as error:
+            self._note("the section on targets is left out", error)
+            return None
 
     def _luck_gap(self, task: Task) -> Section | None:
         """The value against the return; the return alone where there is no such value."""
@@ -164,6 +194,7 @@ class Diagnosis:
         except GtrlError as error:
             self._note("the luck gap is left out", error)
             return None
+        self.any_success = any(outcome.success for episodes in outcomes for outcome in episodes)
         algorithm = self.trained.algorithm
         if self.trained.has_value and algorithm.value_is_return:
             return luck_gap_section(self.trained, outcomes, keep_every, self.maze)
@@ -192,9 +223,9 @@ class Diagnosis:
             np.stack([self.trained.values(index, *to_goal(states, goal)) for goal in centres], 1)
             for index in range(len(self.run.seeds))
         ]
-        algorithm = self.trained.algorithm
-        connected = self._connected(maze)
-        return distance_section(np.stack(by_seed), maze, connected, algorithm.gamma, algorithm.value_is_return)
+        values, algorithm = np.stack(by_seed), self.trained.algorithm
+        self.orders_states = orders_states(values, pair_distances(maze))
+        return distance_section(values, maze, self._connected(maze), algorithm.gamma, algorithm.value_is_return)
 
     def _connected(self, maze: Maze) -> np.ndarray | None:
         """Which pairs of cells the data connects, over all shards; None without data."""
@@ -210,9 +241,24 @@ class Diagnosis:
 
     def write_maps(self) -> None:
         """Writes `maps.npz`, if the task is a maze and the method has a value."""
-        if self.maze and self.trained.has_value:
-            write_maps(self.run, self.trained, self.env, self.maze)
+        if not self.maze or not self.trained.has_value:
+            return
+        try:
+            paths = recorded_paths(self.run, self.trained.step)
+        except RunError as error:
+            self._note("maps.npz has no paths", error)
+            paths = thinned_paths(None)
+        write_maps(self.run, self.trained, self.env, self.maze, paths)
 
 
-def _missing(source: str) -> str:
-    return "it was in memory" if source == "memory" else f"there is no {source}"
+def _existing(source: Any) -> str:
+    """The dataset that `config.json` names; raises `DataError` if it is no longer there."""
+    if isinstance(source, str) and Path(source).exists():
+        return source
+    problem = f"there is no {source}" if isinstance(source, str) else "config.json does not name it"
+    raise DataError(f"{'it was in memory' if source == 'memory' else problem}; name the dataset with --data.")
+
+
+def _check_digest(data: Data, digest: Any) -> None:
+    if data_digest(data) != digest:
+        raise DataError(f"{data.source} is not the dataset that the run was trained on.")

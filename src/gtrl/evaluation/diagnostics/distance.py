@@ -16,8 +16,10 @@ from gtrl.evaluation.diagnostics.sections import (
     implied_steps,
 )
 
+ALL_WITH_PATH = "all with a path"  # label of a whole group; "all" of other sections includes pairs without a path
 MIN_PAIRS = 3  # fewer pairs have no rank correlation
 FACTOR = 1.5  # ratio of steps per cell, far to near, from which the finding mentions it
+MIN_CORRELATION = 0.3  # below it, the critic does not order states by distance
 COLLAPSED_VALUE = 0.2  # mean value of the nearest pairs below which the finding calls the values collapsed
 
 
@@ -51,7 +53,7 @@ def value_against_distance(
     rows = []
     for group, members in groups.items():
         has_path = members & (distances > 0)
-        rows.append(_row(group, ALL, values[:, has_path], distances[has_path], gamma, whole_group=True))
+        rows.append(_row(group, ALL_WITH_PATH, values[:, has_path], distances[has_path], gamma, whole_group=True))
         if group != ALL or connected is None:  # the bins of all pairs are left out where there are those of both groups
             rows += [
                 _row(group, label, values[:, mask], distances[mask], gamma)
@@ -72,16 +74,35 @@ def _row(
     return DistanceRow(group, label, len(distances), mean, steps, correlation)
 
 
-def rank_correlation(values: np.ndarray, distances: np.ndarray) -> float | None:
-    """Returns Spearman's correlation of values (seeds, pairs) with nearness, averaged over seeds: 1 is perfect.
+def seed_correlations(values: np.ndarray, distances: np.ndarray) -> list[float | None]:
+    """Returns Spearman's correlation of values (seeds, pairs) with nearness for each seed: 1 is perfect.
 
-    None if there are too few pairs, or all values or all distances are the same.
+    None for a seed whose values are all the same. Empty if there are too few pairs, or all distances are the same.
     """
     from scipy.stats import spearmanr
 
-    if len(distances) < MIN_PAIRS or np.ptp(distances) == 0 or (np.ptp(values, axis=1) == 0).any():
-        return None
-    return float(np.mean([np.asarray(spearmanr(one_seed, -distances))[0] for one_seed in values]))
+    if len(distances) < MIN_PAIRS or np.ptp(distances) == 0:
+        return []
+    return [
+        None if np.ptp(one_seed) == 0 else float(np.asarray(spearmanr(one_seed, -distances))[0]) for one_seed in values
+    ]
+
+
+def rank_correlation(values: np.ndarray, distances: np.ndarray) -> float | None:
+    """Returns the mean of `seed_correlations` over the seeds that have one; None if none has."""
+    found = [each for each in seed_correlations(values, distances) if each is not None]
+    return float(np.mean(found)) if found else None
+
+
+def orders_states(values: np.ndarray, distances: np.ndarray) -> bool | None:
+    """Returns whether values (seeds, cells, cells) are larger for nearer pairs; None if there are too few pairs.
+
+    It is so if the correlation is at least `MIN_CORRELATION` on average, where a seed whose values are all the same
+    counts as 0.
+    """
+    has_path = distances > 0
+    found = seed_correlations(values[:, has_path], distances[has_path])
+    return bool(np.mean([each or 0.0 for each in found]) >= MIN_CORRELATION) if found else None
 
 
 def pair_distances(maze: Maze) -> np.ndarray:
@@ -117,7 +138,8 @@ def distance_section(
 
     Without `is_return`, values are on another scale than gamma^T and imply no number of steps.
     """
-    rows = value_against_distance(values, pair_distances(maze), connected, gamma)
+    distances = pair_distances(maze)
+    rows = value_against_distance(values, distances, connected, gamma)
     if not is_return:
         rows = [row._replace(steps_per_cell=None) for row in rows]
     teleporters = " This maze has teleporters, which can make the way shorter." if len(maze.entrances) else ""
@@ -129,18 +151,26 @@ def distance_section(
         f"some trajectory of the data visits in this order. The path does not use teleporters.{teleporters}",
         ("pairs of cells", "distance", "number", "value", "steps per cell", "rank correlation"),
         [list(row) for row in rows],
-        _finding(rows, is_return),
+        _finding(rows, is_return, seed_correlations(values[:, distances > 0], distances[distances > 0])),
     )
 
 
-def _finding(rows: Sequence[DistanceRow], is_return: bool) -> str:
-    correlations = {row.group: row.correlation for row in rows if row.correlation is not None}
-    if ALL not in correlations:
+def _finding(rows: Sequence[DistanceRow], is_return: bool, by_seed: Sequence[float | None]) -> str:
+    """The conclusion; `by_seed` has the correlation over all pairs of each seed."""
+    if not by_seed:
         return ""
+    constant = sum(each is None for each in by_seed)
+    if constant == len(by_seed):
+        return "The values are the same everywhere."
+    correlations = {row.group: row.correlation for row in rows if row.correlation is not None}
     groups = ", ".join(f"{group} {number:.2f}" for group, number in correlations.items() if group != ALL)
-    sentence = f"Rank correlation of value and nearness {correlations[ALL]:.2f}" + (f" ({groups})" if groups else "")
+    what = "Rank correlation of value and nearness"
+    if constant:
+        same = f"The values of {constant} of {len(by_seed)} seeds are the same everywhere"
+        what = f"{same}; rank correlation of value and nearness for the others"
+    sentence = f"{what} {correlations[ALL]:.2f}" + (f" ({groups})" if groups else "")
     group = "connected" if "connected" in correlations else ALL
-    by_distance = [row for row in rows if row.group == group and row.distance not in (ALL, NO_PATH)]
+    by_distance = [row for row in rows if row.group == group and row.distance not in (ALL_WITH_PATH, NO_PATH)]
     return f"{sentence}{_scale(by_distance) if is_return else ''}."
 
 

@@ -44,6 +44,34 @@ def _plain(cell: Any) -> Any:
     return cell
 
 
+def finite(value: Any) -> float | None:
+    """Returns a number that was read from a file; None for anything that is not a finite number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        return value if math.isfinite(value) else None
+    except OverflowError:  # an integer beyond the range of floats
+        return None
+
+
+def qualified(section: Section | None, orders_states: bool | None, any_success: bool | None) -> Section | None:
+    """Returns a section whose finding relies on the critic, with a clause if the critic is no good.
+
+    A policy can raise an untrained critic, and its weights vary too; such findings then say little.
+
+    Args:
+        section: The section; None remains None.
+        orders_states: Whether nearer states have larger values; None if it is unknown.
+        any_success: Whether the policy succeeded in some episode; None if it is unknown.
+    """
+    if section is None or not section.finding or (orders_states is not False and any_success is not False):
+        return section
+    doubt = "but no episode succeeded, so the critic may be wrong"
+    if orders_states is False:
+        doubt = "but the critic does not order states by distance, so this says little"
+    return dataclasses.replace(section, finding=f"{section.finding.removesuffix('.')}, {doubt}.")
+
+
 def bins(distances: np.ndarray, edges: Sequence[int]) -> Iterator[tuple[str, np.ndarray]]:
     """Yields the label and the mask of each bin that is not empty. Negative distances mean that there is no path."""
     for low, high in pairwise([*edges, math.inf]):

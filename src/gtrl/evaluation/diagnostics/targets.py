@@ -11,8 +11,9 @@ from gtrl.algorithms import objectives as o
 from gtrl.algorithms.gtrl import GTRL
 from gtrl.data.dataset import Dataset
 from gtrl.envs.maze import Maze
+from gtrl.errors import RunError
 from gtrl.evaluation.diagnostics.policy import ROWS, sampled_rows
-from gtrl.evaluation.diagnostics.sections import Section
+from gtrl.evaluation.diagnostics.sections import Section, finite
 from gtrl.evaluation.trained import TrainedNets
 from gtrl.runs import checkpoints
 
@@ -24,8 +25,12 @@ CLIP_TOLERANCE = 1e-5  # relative, of numbers that count as clipped
 
 
 def over_training(metrics: Iterable[dict[str, Any]], step: int) -> dict[int, dict[str, float]]:
-    """Returns the target metrics at the first, middle and last logged step up to `step`, averaged over seeds."""
-    rows = [row for row in metrics if row["step"] <= step and "td_selected" in row]
+    """Returns the target metrics at the first, middle and last logged step up to `step`, averaged over seeds.
+
+    Raises `RunError` for rows without a step and for target metrics that are not numbers.
+    """
+    rows = [_checked(row) for row in metrics if "td_selected" in row]
+    rows = [row for row in rows if row["step"] <= step]
     steps = sorted({row["step"] for row in rows})
     chosen = dict.fromkeys((steps[0], steps[len(steps) // 2], steps[-1])) if steps else {}
     names = [name for name in TARGET_METRICS if rows and all(name in row for row in rows)]
@@ -33,6 +38,17 @@ def over_training(metrics: Iterable[dict[str, Any]], step: int) -> dict[int, dic
         step: {name: float(np.mean([row[name] for row in rows if row["step"] == step])) for name in names}
         for step in chosen
     }
+
+
+def _checked(row: dict[str, Any]) -> dict[str, Any]:
+    """The step and the target metrics of a row."""
+    if not isinstance(row.get("step"), int):
+        raise RunError(f"metrics.jsonl is damaged: the 'step' of a row is {row.get('step')!r:.40}.")
+    found = {name: row[name] for name in ("step", *TARGET_METRICS) if name in row}
+    for name, value in found.items():
+        if finite(value) is None:
+            raise RunError(f"metrics.jsonl is damaged: '{name}' of a row is {value!r:.40}.")
+    return found
 
 
 def targets_section(metrics: Iterable[dict[str, Any]], step: int) -> Section | None:

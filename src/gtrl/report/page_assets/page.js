@@ -47,7 +47,7 @@ function setUpResults() {
 
 function setUpTables() {
   data.tables.forEach((table, place) => {
-    const details = element("details", { open: place === 0 }, element("summary", {}, table.title), ...tableOf(table));
+    const details = element("details", { open: place === data.open_table }, element("summary", {}, table.title), ...tableOf(table));
     byId("tables-list").append(details);
   });
 }
