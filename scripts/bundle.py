@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PACKAGES = (
     "mujoco", "mujoco-core", "gymnasium", "ogbench", "PyOpenGL", "glfw", "cloudpickle", "farama-notifications",
-    "dm-env", "dm-control", "loky", "tyro", "docstring-parser", "typeguard", "lxml",
+    "dm-env", "dm-control", "loky", "tyro", "docstring-parser", "typeguard", "lxml", "pyyaml",
 )  # fmt: skip
 # The folders of dm_control, which is large, that OGBench's manipulation environments use.
 DM_CONTROL = {"mjcf", "mujoco", "rl", "utils", "autowrap", "_render"}

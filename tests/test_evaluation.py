@@ -999,12 +999,16 @@ def rows_of(method: str, successes: dict[tuple[int, int, str], int], episodes: i
 def test_comparison_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
     first = rows_of("td-n", {(0, 5, "task1"): 4, (0, 5, "task2"): 2, (3, 5, "task1"): 0, (3, 5, "task2"): 2})
     second = rows_of("bc", {(0, 5, "task1"): 1, (0, 5, "task2"): 0, (0, 1000, "task1"): 3, (0, 1000, "task2"): 0})
-    console.print_table(comparison("t", {"a": first, "b": second}))
+    steps = {5: 4, 800_000: 1, 1_000_000: 3}  # successes for the first goal, none for the second
+    third = rows_of("iql", {(0, step, f"task{k}"): won * (k == 1) for step, won in steps.items() for k in (1, 2)})
+    console.print_table(comparison("t", {"a": first, "b": second, "c": third}))
     lines = [line.split("│")[1:-1] for line in capsys.readouterr().out.splitlines() if "│" in line]
-    # Seeds of 75 and 25 %, so the deviation (n - 1) is sqrt(2 * 25^2 / 1) = 35.4; one seed at two steps has none.
+    # Seeds of 75 and 25 %, so the deviation (n - 1) is sqrt(2 * 25^2 / 1) = 35.4; one seed has none. Steps of the
+    # protocol are averaged; without any, the last one counts.
     assert [[cell.strip() for cell in line] for line in lines] == [
         ["TD-n", "5", "2", "50", "50", "50.0 ± 35.4"],
-        ["BC", "5, 1,000", "1", "50", "0", "25.0"],
+        ["BC", "1,000", "1", "75", "0", "37.5"],
+        ["IQL", "800,000, 1,000,000", "1", "50", "0", "25.0"],
     ]
 
 

@@ -113,17 +113,17 @@ def test_partial_file_names_its_writer(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_truncated_last_line_is_ignored(tmp_path: Path) -> None:
-    (tmp_path / "metrics.jsonl").write_text('{"step": 10, "loss": 0.5}\n{"step": 20, "lo')
-    assert list(Run(tmp_path).metrics()) == [{"step": 10, "loss": 0.5}]
-    (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 10}\n' + bytes(9))
-    assert list(Run(tmp_path).metrics()) == [{"step": 10}]
+    (tmp_path / "metrics.jsonl").write_text('{"step": 10, "seed": 0, "loss": 0.5}\n{"step": 20, "lo')
+    assert list(Run(tmp_path).metrics()) == [{"step": 10, "seed": 0, "loss": 0.5}]
+    (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 10, "seed": 0}\n' + bytes(9))
+    assert list(Run(tmp_path).metrics()) == [{"step": 10, "seed": 0}]
     (tmp_path / "metrics.jsonl").unlink()
     assert list(Run(tmp_path).metrics()) == []
 
 
 @pytest.mark.parametrize("line", ['{"step": 2', "3", "", "\udcff", "[" * 10**5])
 def test_any_other_damaged_line_is_an_error(line: str, tmp_path: Path) -> None:
-    text = f'{{"step": 1}}\n{line}\n{{"step": 3}}\n'
+    text = f'{{"step": 1, "seed": 0}}\n{line}\n{{"step": 3, "seed": 0}}\n'
     (tmp_path / "metrics.jsonl").write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(RunError, match=r"metrics\.jsonl, line 2 is not (a )?JSON") as caught:
         list(Run(tmp_path).metrics())

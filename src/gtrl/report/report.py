@@ -8,6 +8,7 @@ from gtrl.io.atomic import write_text
 from gtrl.report import formats, style
 from gtrl.report.cells import INDEX, Cell, find_cells
 from gtrl.report.charts import all_figures
+from gtrl.report.page import require_plotly, write_page
 from gtrl.report.result_tables import TABLE_NAMES, Table, all_tables
 from gtrl.report.results import check_results
 
@@ -23,8 +24,6 @@ def write_report(paths: Sequence[str | Path], out: Path, page: bool = True) -> l
     PDF files; `index.html` is a page that opens from disk.
     """
     if page:
-        from gtrl.report.page import require_plotly, write_page
-
         require_plotly()
     cells = find_cells(paths)
     for path in map(Path, paths):
