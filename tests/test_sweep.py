@@ -1,7 +1,6 @@
 """Sweeps: their runs, errors and costs; the same results on this machine and on a Ray cluster that loses a worker."""
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -15,18 +14,19 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from rich.console import Console
 
 from gtrl import cli
-from gtrl.errors import ConfigError, GtrlError
+from gtrl.errors import ConfigError, DataError, GtrlError, RunError
 from gtrl.io.locks import is_locked, locked
 from gtrl.runs.run import LOCK, Run
 from gtrl.sweeps import PRESETS, cluster, machine, make_sweep, read_sweep
 from gtrl.sweeps import sweep as sweeping
-from gtrl.sweeps.cost import MILLISECONDS, cost_of, parameter_counts, step_milliseconds
-from gtrl.sweeps.files import Snapshot, Update, write_update
+from gtrl.sweeps.cost import MILLISECONDS, cost_of, parameter_counts, plan_table, step_milliseconds
+from gtrl.sweeps.files import Snapshot, Update, dataset_digests, is_same_dataset, write_update
 from gtrl.sweeps.job import Job, Outcome
 from gtrl.sweeps.prepare import check_sweep, find_state
-from gtrl.sweeps.values import convert
+from gtrl.sweeps.values import convert, parse_field, split_assignment
 from gtrl.tasks import TASKS
 from gtrl.tasks.ablations import ABLATIONS
 
@@ -76,6 +76,23 @@ def test_flags_narrow_a_preset() -> None:
         PRESETS["table1"].narrowed(["scene-play"], None)
     with pytest.raises(GtrlError, match="unknown method of this sweep 'tdn'"):
         PRESETS["table2"].narrowed(None, ["tdn"])
+    for tasks, methods in ((["pointmaze-large-stitch"], ["td-n"]), ([], None)):
+        with pytest.raises(ConfigError, match="no run of this sweep has these tasks and these methods"):
+            PRESETS["paper"].narrowed(tasks, methods)
+
+
+def test_method_of_a_grid_stands_for_its_variants() -> None:
+    settings = {"tasks": [MINI], "methods": ["gtrl", "bc"], "grid": {"alpha": [0.1, 0.3]}}
+    narrow = make_sweep(settings).narrowed(None, ["gtrl"])
+    assert [run.variant.name for run in narrow.runs()] == ["gtrl-alpha-0.1", "gtrl-alpha-0.3"]
+    # The ablations are variants of GTRL too, but there 'gtrl' is a run.
+    assert len(PRESETS["ablations"].narrowed(["scene-play"], ["gtrl"]).runs()) == 1
+
+
+def test_only_the_values_of_fields_are_yaml() -> None:
+    assert parse_field("hidden=[64, 64]") == ("hidden", [64, 64])
+    for name in ("my data #1.npz", "010", "a=b.npz"):
+        assert split_assignment(f"scene-play={name}", "--data", "TASK=FILE") == ("scene-play", name)
 
 
 def test_sweep_file_is_expanded(tmp_path: Path) -> None:
@@ -144,6 +161,8 @@ GOOD = "tasks: [scene-play]\nmethods: [gtrl]\n"
         (GOOD + "grid: {kappa: [0.7, 0.7]}", "two runs would be named 'gtrl-kappa-0.7'"),
         (GOOD + "data: {scene-play: nowhere.npz}", "there is no data at"),
         (GOOD + "data: {cube-single-play: nowhere.npz}", "which is no task of this sweep"),
+        (GOOD + "steps: 3\nsteps: 4", "is not valid YAML (line 1): 'steps' occurs twice"),
+        (GOOD + "steps: 3\nfields: {steps: 4}", "steps is given twice"),
     ],
 )
 def test_error_in_a_sweep_file_is_one_line(
@@ -168,6 +187,14 @@ def test_error_in_a_sweep_file_is_one_line(
         (["table1", "--retries", "-1"], "--retries is -1"),
         (["table1", "--jobs", "0"], "--jobs is 0"),
         (["table1", "--gpus-per-run", "1"], "are for --ray"),
+        (["table1", "--ray", "local", "--jobs", "0"], "--jobs is 0"),
+        (["table1", "--data", "scene-play"], "must be TASK=FILE"),
+        (["table1", "--tasks"], "no run of this sweep has these tasks"),
+        (["table1", "--all-steps"], "--all-steps is for --evaluate-only"),
+        (["table1", "--evaluate-only", "--dry-run"], "--dry-run is for training"),
+        (["table1", "--evaluate-only", "--gpus-per-run", "1"], "uses no GPU"),
+        (["--evaluate-only", "--seeds", "1"], "--seeds is for training"),
+        (["--evaluate-only", "--field", "alpha=1"], "--field is for training"),
         (["table1", "--ray", "ray://somewhere:1"], "not ray://"),
         (["table1", "--ray", "127.0.0.1:1"], "the Ray cluster at '127.0.0.1:1' cannot be reached"),
     ],
@@ -233,6 +260,34 @@ def test_dry_run_prints_the_plan_and_writes_nothing(tmp_path: Path, capsys: pyte
     assert not out.exists()
 
 
+def test_plan_of_long_names_fits_80_columns(tmp_path: Path) -> None:
+    runs = check_sweep(PRESETS["ablations"].narrowed(["humanoidmaze-medium-navigate"], None), tmp_path)
+    table = plan_table(runs, [cost_of(run) for run in runs], tmp_path)
+    assert Console(width=1000).measure(table).minimum <= 80
+
+
+# --- what a folder holds ---
+
+
+def test_what_a_failed_run_leaves_does_not_stop_the_sweep(tmp_path: Path) -> None:
+    sweep = make_sweep({"tasks": ["scene-play"], "methods": ["bc"]})
+    folder = tmp_path / "scene-play" / "bc"
+    (folder / "checkpoints").mkdir(parents=True)
+    for name in ("stopped.json", "config.json.host.1.partial", LOCK):
+        (folder / name).touch()
+    [run] = check_sweep(sweep, tmp_path)
+    assert find_state(run) == "new"
+    (folder / "thesis.txt").touch()
+    with pytest.raises(RunError, match="is not empty and not a run directory"):
+        check_sweep(sweep, tmp_path)
+
+
+def test_damaged_config_is_one_line(tmp_path: Path) -> None:
+    Run(tmp_path / "scene-play" / "bc").save_config({"algorithm": {"name": "bc"}, "training": None})
+    with pytest.raises(RunError, match=r"config\.json is damaged: 'training' is None"):
+        check_sweep(make_sweep({"tasks": ["scene-play"], "methods": ["bc"]}), tmp_path)
+
+
 # --- where jobs run ---
 
 
@@ -258,15 +313,18 @@ def test_visible_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert machine.visible_gpus() == []
 
 
-@pytest.mark.parametrize(("kills", "status"), [(1, 0), (2, -signal.SIGKILL)])
+@pytest.mark.parametrize(
+    ("end", "kills", "status"),
+    [("kill -9 $$", 1, 0), ("kill -9 $$", 2, -signal.SIGKILL), ("exit 143", 1, 0), ("exit 143", 2, 143)],
+)
 def test_job_that_a_signal_ends_is_started_again(
-    kills: int, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    end: str, kills: int, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     starts: list[Job] = []
 
     def start(job: Job, *_: Any) -> "subprocess.Popen[bytes]":
         starts.append(job)
-        command = "kill -9 $$" if len(starts) <= kills else "true"
+        command = end if len(starts) <= kills else "true"
         return subprocess.Popen(["sh", "-c", command])
 
     monkeypatch.setattr(machine, "start_process", start)
@@ -285,12 +343,11 @@ class Scripted:
     workers, has_room = 1, True
 
     def __init__(self, outcomes: dict[str, Outcome]) -> None:
-        self.outcomes, self.started = outcomes, list[str]()
+        self.outcomes, self.started, self.paths = outcomes, list[str](), list[str]()
 
-    def start(self, key: str, job: Job, _: Path) -> None:
+    def start(self, key: str, job: Job, log: Path) -> None:
         self.started.append(key)
-        if self.outcomes[key].status == 0 and job.action == "train":
-            shutil.copytree(os.environ["TEST_RUN"], job.run)
+        self.paths += [job.run, job.data, str(log)]
 
     def is_started(self, _: str) -> bool:
         return False
@@ -322,6 +379,52 @@ def test_runs_without_data_and_failed_ones_do_not_end_the_sweep(
     assert "0 of 3 finished, 2 failed, 1 no data" in printed.out
 
 
+def test_jobs_get_absolute_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes of a Ray cluster do not work in the folder of the sweep."""
+    monkeypatch.chdir(tmp_path)
+    Path("mini.npz").touch()
+    jobs = Scripted({f"{MINI}/bc": Outcome(1)})
+    machines = iter([jobs, Scripted({})])
+    monkeypatch.setattr(sweeping, "Machine", lambda *_, **__: next(machines))
+    monkeypatch.setattr(sweeping, "POLL_SECONDS", 0)
+    plan = make_sweep({"tasks": [MINI], "methods": ["bc"], "data": {MINI: "mini.npz"}})
+    sweeping.run_sweep(plan, "out", show=False)
+    assert jobs.paths == [
+        f"{tmp_path}/out/{MINI}/bc", f"{tmp_path}/mini.npz", f"{tmp_path}/out/logs/{MINI}/bc.log",
+    ]  # fmt: skip
+
+
+def entry(folder: Path, missing: list[int]) -> sweeping.Entry:
+    folder.mkdir(parents=True)
+    return sweeping.Entry(folder, "task", folder.name, Job("train", MINI), lambda: missing, data=folder)
+
+
+def test_run_that_another_sweep_takes_meanwhile_is_looked_at_again(tmp_path: Path) -> None:
+    ours, theirs, done = (entry(tmp_path / name, [40]) for name in ("ours", "theirs", "done"))
+    jobs = Scripted(
+        {"task/ours": Outcome(0, "the last line"), "task/theirs": Outcome(2, "another process is training")}
+    )
+    execution = sweeping._Execution([theirs, ours], tmp_path, jobs)
+    with locked(theirs.folder / LOCK, "training"):
+        assert execution._advance()
+        assert [status.state for status in execution.statuses()] == ["elsewhere", "waiting"]
+    assert jobs.started == ["task/ours"]
+    execution._advance()  # ends ours, and starts theirs, which is free now
+    assert ours.end
+    assert ours.end.message == "its evaluations are incomplete: step 40"
+    assert jobs.started == ["task/ours", "task/theirs"]
+    with locked(theirs.folder / LOCK, "training"):  # the other sweep was faster
+        assert not execution._advance()
+        assert theirs.end
+        assert theirs.end.state == "elsewhere"
+    done.missing = list
+    execution = sweeping._Execution([done], tmp_path, jobs)
+    assert not execution._advance()
+    assert done.end
+    assert done.end.state == "finished"
+    assert "task/done" not in jobs.started
+
+
 # --- copies of run directories ---
 
 
@@ -344,6 +447,9 @@ def test_changes_of_a_run_directory_are_sent_and_written(tmp_path: Path) -> None
     # The checkpoint is read first: the log has all rows up to it.
     assert list(update.changed.items()) == [("checkpoints/20.npz", b"twenty"), ("metrics.jsonl", b"rows")]
     assert update.removed == ["checkpoints/10.npz"]
+    assert snapshot.update() == update  # it did not arrive, so it is sent again
+    snapshot.commit()
+    assert snapshot.update() == Update({}, [])
     (here / "checkpoints").mkdir(parents=True)
     (here / "checkpoints" / "10.npz").write_text("ten")
     write_update(here, update)
@@ -404,6 +510,25 @@ def test_store_holds_the_lock_of_a_run_until_its_job_ends(tmp_path: Path) -> Non
     store.close("task/bc", str(tmp_path / "logs" / "task" / "bc.log"), b"done")
     assert not is_locked(tmp_path / "task" / "bc" / LOCK)
     assert (tmp_path / "logs" / "task" / "bc.log").read_text() == "done"
+    store.open("task/bc", "evaluate")
+    assert not is_locked(tmp_path / "task" / "bc" / LOCK)
+    with locked(tmp_path / "task" / "bc" / LOCK, "training"):
+        for _ in range(2):
+            with pytest.raises(RunError, match="another process is training"):
+                store.open("task/bc", "train")
+
+
+def test_dataset_that_is_missing_is_not_the_same_dataset(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="there is no data"):
+        dataset_digests(tmp_path / "nowhere.npz")
+    assert not is_same_dataset(tmp_path / "nowhere.npz", {})
+
+
+def test_message_of_a_failed_task_is_that_of_its_exception() -> None:
+    error = RuntimeError("Traceback ...\ngtrl.errors.DataError: there is no data.")
+    assert cluster.failure_message(error) == "gtrl.errors.DataError: there is no data."
+    error.cause = DataError("there is no data.")  # pyright: ignore[reportAttributeAccessIssue]
+    assert cluster.failure_message(error) == "there is no data."
 
 
 @pytest.mark.parametrize(
@@ -419,7 +544,16 @@ def test_store_holds_the_lock_of_a_run_until_its_job_ends(tmp_path: Path) -> Non
 def test_needs_of_a_run_on_a_cluster(
     resources: dict[str, float], given: tuple[Any, Any], needs: tuple[float, float]
 ) -> None:
-    assert cluster.needs(resources, *given) == needs
+    assert cluster.needs([resources], *given) == needs
+
+
+def test_needs_that_no_node_has_are_an_error() -> None:
+    nodes = [{"CPU": 64.0}, {"CPU": 8.0, "GPU": 8.0}]
+    assert cluster.needs(nodes, None, None) == (1, 1)
+    assert cluster.needs(nodes, 64, 0) == (64, 0)
+    for given, largest in (((16, 1), "8 and 8"), ((65, 0), "64 and 0"), ((1, 9), "8 and 8")):
+        with pytest.raises(ConfigError, match=f"needs {given[0]} CPUs and {given[1]} GPUs, .* node .* has {largest};"):
+            cluster.needs(nodes, *given)
 
 
 # --- real sweeps: 2 tasks × 3 methods × 2 seeds ---
@@ -518,8 +652,8 @@ def test_results_on_ray_with_a_killed_worker_equal_local_ones(local: Path, on_ra
         assert steps == {10, 20, 30, 40}
         goals = 5 if key.startswith(MINI) else 2
         assert len(run.evaluations()) == goals * 2
-    starts = [(on_ray / key / "timing.jsonl").read_text().count("start_up_seconds") for key in KEYS]
-    assert sum(starts) >= 7  # one run was resumed
+    outputs = [(on_ray / "logs" / f"{key}.log").read_text() for key in KEYS]
+    assert any("from step" in output for output in outputs)  # one run was resumed
     assert not list(on_ray.rglob("lock"))
 
 
@@ -549,6 +683,8 @@ def test_other_config_in_the_folder_is_an_error_that_names_it(
     for flags, message in (
         (["--field", "batch_size=16"], "training.batch_size is 32 there and 16 here"),
         (["--seeds", "1"], "seeds is [0, 3] there and [1] here"),
+        (["--steps", "20"], "holds a run of 40 steps, more than 20"),
+        (["--field", "checkpoint_every=5"], "has no policies of step 5, and its newest checkpoint, 40, is beyond it"),
     ):
         assert cli.main(["sweep", "sweep.yaml", "--out", str(local), *flags]) == 2
         assert message in capsys.readouterr().err
@@ -563,6 +699,32 @@ def test_more_steps_or_episodes_are_not_finished(folder: Path, local: Path, monk
     for change in ({"steps": 50, "episodes": 1}, {"steps": 40, "episodes": 2}):
         [run] = check_sweep(make_sweep(settings | change), local)
         assert find_state(run) == "stopped"
+
+
+def test_steps_that_are_left_are_those_after_the_newest_checkpoint(local: Path, tmp_path: Path) -> None:
+    shutil.copytree(local / MINI / "gtrl", tmp_path / MINI / "gtrl")
+    settings = {"tasks": [MINI], "methods": ["gtrl"], "seeds": [0, 3], "fields": TINY, "steps": 50}
+    [run] = check_sweep(make_sweep(settings), tmp_path)
+    assert cost_of(run).steps == 10
+    shutil.rmtree(run.folder / "checkpoints")  # the logs, which are still there, cannot be resumed from
+    assert cost_of(run).steps == 50
+
+
+@pytest.mark.usefixtures("_no_processes")
+def test_runs_that_cannot_be_evaluated_are_named(
+    local: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = local / MINI / "bc"
+    before = times(run)
+    assert cli.main(["sweep", "--evaluate-only", "--out", str(run)]) == 2
+    assert f"use gtrl evaluate {run}" in capsys.readouterr().err
+    assert times(run) == before
+    assert cli.main(["sweep", "--evaluate-only", "--out", str(local), "--episodes", "0"]) == 2
+    assert "episodes is 0" in capsys.readouterr().err
+    shutil.copytree(run, tmp_path / "bc")
+    shutil.rmtree(tmp_path / "bc" / "policies")
+    assert cli.main(["sweep", "--evaluate-only", "--out", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == "gtrl: bc: stopped: holds no policy yet\n"
 
 
 def test_run_that_another_process_trains_is_left_alone(

@@ -12,8 +12,10 @@ from gtrl import cli
 from gtrl.cli import watch
 from gtrl.io.locks import is_locked, locked
 from gtrl.runs.run import LOCK, Run
+from gtrl.sweeps import status as status_module
 from gtrl.sweeps.display import Screen, fitting, runs_table, short, summary_of
-from gtrl.sweeps.status import Status, duration, missing_evaluations, read_status
+from gtrl.sweeps.status import Status, duration, is_evaluated, missing_evaluations, read_status
+from gtrl.sweeps.watch import find_statuses
 
 TASK = "pointmaze-large-navigate"
 M = 1_000_000
@@ -79,6 +81,7 @@ def test_missing_evaluations(runs: Path) -> None:
     assert missing_evaluations(run, steps, 50) == []
     assert missing_evaluations(run, steps, 51) == steps
     assert missing_evaluations(run, [700_000, M], 1) == [700_000]
+    assert (is_evaluated(run, steps, 50), is_evaluated(run, steps, 51)) == (True, False)
     text = (run.path / "eval.csv").read_text().splitlines()
     (run.path / "eval.csv").write_text("\n".join(text[:-1]) + "\n")  # a goal of the last seed
     assert missing_evaluations(run, steps, 50) == [M]
@@ -92,6 +95,50 @@ def test_damaged_run_is_shown_and_does_not_end_the_command(runs: Path, capsys: p
     assert "damaged" in printed
 
 
+def test_timing_without_a_step_is_damaged(runs: Path) -> None:
+    (runs / TASK / "trl" / "timing.jsonl").write_text('{"time": 1.0}\n')
+    status = read_status(runs / TASK / "trl")
+    assert (status.state, status.message.partition(": ")[2]) == ("damaged", "'step' of a row is None.")
+
+
+def test_run_is_read_again_only_if_its_files_have_changed(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = find_statuses(runs)
+    monkeypatch.setattr(status_module, "_read_status", None)
+    assert find_statuses(runs) == before
+    monkeypatch.undo()
+    with locked(runs / TASK / "trl" / LOCK, "training"):
+        assert [status.state for status in find_statuses(runs)] == ["failed", "finished", "training"]
+    assert find_statuses(runs) == before
+
+
+def test_modules_that_a_run_names_are_not_imported(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (runs / "evil.py").write_text("raise AssertionError('imported')")
+    monkeypatch.syspath_prepend(str(runs))
+    run = Run(runs / TASK / "gtrl")
+    run.save_config({**run.config, "task": "evil:TASK"})
+    assert read_status(run.path).task == "evil:TASK"
+
+
+def test_runs_of_the_same_name_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for sweep, successes in (("a", SCORED), ("b", {(0, 300_000): [0] * 5})):
+        plan_checkpoints(write_run(tmp_path / sweep / TASK / "gtrl", TASK, "gtrl", successes))
+    shown = Screen("runs", None)
+    for _ in range(3):
+        shown.update(find_statuses(tmp_path))
+    lines = [line.split(" ", 1)[1] for line in capsys.readouterr().out.splitlines()]
+    assert lines == [f"a/{TASK}/gtrl: finished, success 60.0 %", f"b/{TASK}/gtrl: trained"]
+    assert find_statuses(tmp_path / "a" / TASK / "gtrl")[0].key == f"{TASK}/gtrl"
+
+
+def test_characters_that_control_the_terminal_are_replaced(capsys: pytest.CaptureFixture[str]) -> None:
+    status = Status("task", "a\x1b[2J", "failed", message="\x07\n")
+    Screen("runs", None).update([status])
+    assert capsys.readouterr().out.endswith(" task/a\N{REPLACEMENT CHARACTER}[2J: failed, " + 2 * "\ufffd" + "\n")
+    file = io.StringIO()
+    Console(file=file, width=80).print(runs_table([status]))
+    assert "\x1b" not in file.getvalue()
+
+
 def test_once_prints_the_table(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["watch", str(runs), "--once"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -101,6 +148,12 @@ def test_once_prints_the_table(runs: Path, capsys: pytest.CaptureFixture[str]) -
         [TASK, "trl", "stopped", "300K/1M", "0.0", "%"],
     ]
     assert lines[5] == "1 of 3 finished, 1 failed, 1 stopped"
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf"])
+def test_time_between_two_looks_is_checked(seconds: str, runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["watch", str(runs), "--seconds", seconds]) == 2
+    assert "must be more than 0 and less than a day" in capsys.readouterr().err
 
 
 def test_folder_without_runs_is_a_one_line_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

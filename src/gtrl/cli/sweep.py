@@ -61,6 +61,11 @@ def sweep_command(
         evaluate_only: Train nothing: evaluate the runs in the output folder that lack evaluations.
         all_steps: With --evaluate-only: all saved steps, not only those that count for the score and the last.
     """
+    if evaluate_only:
+        training_flags = {"--seeds": seeds, "--steps": steps, "--field": field, "--data": data}
+        _check_evaluation_flags(dry_run, gpus_per_run, {} if plan else training_flags)
+    elif all_steps:
+        raise ConfigError("--all-steps is for --evaluate-only.")
     sweep = None
     if plan or not evaluate_only:
         sweep = _sweep(plan, tasks, methods)
@@ -68,6 +73,7 @@ def sweep_command(
     folder = (out or Path("runs") / (Path(plan).stem if plan else "sweep")).expanduser()
     where: dict[str, Any] = {"jobs": jobs, "ray": ray, "cpus_per_run": cpus_per_run, "retries": retries}
     if dry_run:
+        assert sweep
         _print_plan(sweep, folder)
         return 0
     check_output_folder(folder)
@@ -79,6 +85,17 @@ def sweep_command(
         assert sweep
         statuses = run_sweep(sweep, folder, gpus_per_run=gpus_per_run, **where)
     return _report(statuses, folder)
+
+
+def _check_evaluation_flags(dry_run: bool, gpus_per_run: float | None, training_flags: dict[str, Any]) -> None:
+    """Raises `ConfigError` for flags that evaluations alone do not use."""
+    if dry_run:
+        raise ConfigError("--dry-run is for training; leave out --evaluate-only.")
+    if gpus_per_run is not None:
+        raise ConfigError("--gpus-per-run is for training: --evaluate-only uses no GPU.")
+    for flag, value in training_flags.items():
+        if value not in (None, ()):
+            raise ConfigError(f"{flag} is for training; with --evaluate-only it needs the preset or file of the sweep.")
 
 
 def _sweep(plan: str | None, tasks: Sequence[str] | None, methods: Sequence[str] | None) -> "Sweep":
@@ -101,18 +118,18 @@ def _overridden(
     data: Sequence[str],
 ) -> "Sweep":
     """The sweep with the settings of the flags in place of its own."""
-    from gtrl.sweeps.values import parse_assignment
+    from gtrl.sweeps.values import parse_field, split_assignment
 
-    given = dict(parse_assignment(text, "--field") for text in fields)
+    given = dict(map(parse_field, fields))
     if steps is not None:
         given["steps"] = steps
-    files = {task: Path(str(path)).expanduser() for task, path in (parse_assignment(text, "--data") for text in data)}
+    files = dict(split_assignment(text, "--data", "TASK=FILE") for text in data)
     return replace(
         sweep,
         seeds=sweep.seeds if seeds is None else tuple(seeds),
         episodes=sweep.episodes if episodes is None else episodes,
         fields={**sweep.fields, **given},
-        data={**sweep.data, **files},
+        data={**sweep.data, **{task: Path(path).expanduser() for task, path in files.items()}},
     )
 
 
@@ -138,29 +155,30 @@ def _evaluate(
         episodes = sweep.episodes
     else:
         runs = find_runs(folder, tasks, methods)
-    return evaluate_runs(runs, folder, episodes=episodes or EPISODES_PER_GOAL, all_steps=all_steps, **where)
+    if episodes is None:
+        episodes = EPISODES_PER_GOAL
+    return evaluate_runs(runs, folder, episodes=episodes, all_steps=all_steps, **where)
 
 
-def _print_plan(sweep: "Sweep | None", folder: Path) -> None:
-    if sweep is None:
-        raise ConfigError("--dry-run is for training; leave out --evaluate-only, or name a preset or a file.")
-    from gtrl.sweeps.cost import plan_notes, plan_table
+def _print_plan(sweep: "Sweep", folder: Path) -> None:
+    from gtrl.sweeps.cost import cost_of, plan_notes, plan_table
     from gtrl.sweeps.prepare import check_sweep
 
     runs = check_sweep(sweep, folder)
-    console.print_table(plan_table(runs, folder))
-    for line in plan_notes(runs):
+    costs = [cost_of(run) for run in runs]
+    console.print_table(plan_table(runs, costs, folder))
+    for line in plan_notes(runs, costs):
         console.echo(line)
 
 
 def _report(statuses: "Sequence[Status]", folder: Path) -> int:
     """Prints what is not finished, and the next command; returns the exit status."""
-    from gtrl.sweeps.display import summary_of
+    from gtrl.sweeps.display import printable, summary_of
 
     unfinished = [status for status in statuses if status.state != "finished"]
     for status in unfinished:
         reason = f": {status.message}" if status.message else ""
-        console.warn(f"{status.task}/{status.name}: {status.state}{reason}")
+        console.warn(printable(f"{status.key}: {status.state}{reason}"))
     if not console.output.is_terminal:  # where the live table ends with it
         console.echo(summary_of(statuses))
     if len(unfinished) < len(statuses):

@@ -10,6 +10,7 @@ from gtrl import console
 from gtrl.errors import ConfigError
 
 SECONDS = 2.0  # between two looks at the files, by default
+MAX_SECONDS = 24 * 3600
 
 
 def watch_command(
@@ -28,8 +29,8 @@ def watch_command(
     from gtrl.sweeps.display import runs_table, screen, summary_of
     from gtrl.sweeps.watch import find_statuses
 
-    if seconds <= 0:
-        raise ConfigError(f"--seconds is {seconds} and must be positive.")
+    if not 0 < seconds < MAX_SECONDS:
+        raise ConfigError(f"--seconds is {seconds} and must be more than 0 and less than a day.")
     statuses = find_statuses(folder)  # a folder without runs is an error before anything is shown
     if once:
         console.print_table(runs_table(statuses, str(folder)))

@@ -6,12 +6,13 @@ task whose worker or node is lost is started again elsewhere: it receives what w
 """
 
 import contextlib
+import math
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +31,7 @@ from gtrl.sweeps.files import (
     read_files,
     write_update,
 )
-from gtrl.sweeps.job import Job, Outcome, last_line, start_process
+from gtrl.sweeps.job import Job, Outcome, ending_signal, last_line, start_process
 from gtrl.sweeps.machine import STOP_SECONDS, default_jobs, visible_gpus
 
 LOCAL = "local"  # the address for a cluster of this machine, which the sweep starts and ends
@@ -56,24 +57,29 @@ class Store:
         self.digests: dict[str, dict[str, str]] = {}
 
     def open(self, key: str, action: str) -> dict[str, bytes]:
-        """Locks a run for the sweep and returns the files of its directory that the job needs."""
+        """Returns the files of a run that the job needs; locks the run first if it will be trained."""
         folder = self.out / key
         folder.mkdir(parents=True, exist_ok=True)
-        if key not in self.locks:  # a task that is started again finds it locked by its first attempt
-            self.locks[key] = contextlib.ExitStack()
-            self.locks[key].enter_context(locked(folder / LOCK, f"training in {folder}", RunError))
+        if action == "train" and key not in self.locks:  # a second attempt finds it locked by the first
+            lock = contextlib.ExitStack()
+            lock.enter_context(locked(folder / LOCK, f"training in {folder}", RunError))
+            self.locks[key] = lock
         return read_files(folder, UNCOPIED[action])
 
     def save(self, key: str, update: Update) -> None:
         """Writes what has changed in a run's directory on its node."""
         write_update(self.out / key, update)
 
-    def close(self, key: str, log: str, text: bytes) -> None:
-        """Ends a job: releases the run's lock and appends the output of the job's process to its log."""
+    def append(self, log: str, text: bytes) -> None:
+        """Appends the output of a job's process to its log."""
         path = Path(log)
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab") as file:
             file.write(text)
+
+    def close(self, key: str, log: str, text: bytes) -> None:
+        """Ends a job: releases the run's lock and appends the output of the job's process to its log."""
+        self.append(log, text)
         if key in self.locks:
             self.locks.pop(key).close()
 
@@ -109,10 +115,16 @@ class Cluster:
         if jobs is not None and address != LOCAL:
             raise ConfigError(f"--jobs is for this machine and '--ray {LOCAL}'; a cluster decides by its resources.")
         self._connect(address, jobs, cpus)
-        self.cpus, self.gpus = needs(self.ray.cluster_resources(), cpus, gpus)
+        try:
+            nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
+            self.cpus, self.gpus = needs(nodes, cpus, gpus)
+        except ConfigError:
+            self.ray.shutdown()
+            raise
         here = self.ray.get_runtime_context().get_node_id()
         affinity = self.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(here, soft=False)
-        self.store = self.ray.remote(Store).options(num_cpus=0, scheduling_strategy=affinity).remote(str(out))
+        store = self.ray.remote(Store).options(num_cpus=0, scheduling_strategy=affinity)
+        self.store = store.remote(str(out.expanduser().absolute()))  # the actor works in another folder
         self.task = self.ray.remote(run_job).options(
             num_cpus=self.cpus, num_gpus=self.gpus, max_retries=retries, retry_exceptions=[JobKilledError]
         )
@@ -124,7 +136,7 @@ class Cluster:
             gpus = len(visible_gpus())
             count = jobs or default_jobs(gpus)
             per_run = cpus or (CPUS_PER_RUN if not gpus else max(1, (os.cpu_count() or 1) // count))
-            options |= {"num_cpus": max(1, round(count * per_run)), "include_dashboard": False}
+            options |= {"num_cpus": max(1, math.ceil(count * per_run)), "include_dashboard": False}
         else:
             options["address"] = address
         try:
@@ -160,8 +172,9 @@ class Cluster:
             try:
                 ended.append((key, self.ray.get(reference)))
             except (self.ray.exceptions.RayError, JobKilledError) as error:  # after the last retry
-                self.store.close.remote(key, str(log), str(error).encode())
-                ended.append((key, Outcome(1, str(error).strip().splitlines()[-1])))
+                with contextlib.suppress(self.ray.exceptions.RayError):  # waits: the lock must be free afterwards
+                    self.ray.get(self.store.close.remote(key, str(log), f"{error}\n".encode()), timeout=REACH_SECONDS)
+                ended.append((key, Outcome(1, failure_message(error))))
         return ended
 
     def stop(self) -> None:
@@ -201,14 +214,31 @@ def import_ray() -> Any:
     return ray
 
 
-def needs(resources: dict[str, float], cpus: float | None, gpus: float | None) -> tuple[float, float]:
-    """Returns the CPUs and GPUs of one run: by default one GPU and its share of the CPUs; without GPUs two CPUs."""
-    all_cpus, all_gpus = resources.get("CPU", 1.0), resources.get("GPU", 0.0)
-    gpus = float(bool(all_gpus)) if gpus is None else gpus
+def failure_message(error: Exception) -> str:
+    """Returns the last line of a task's error: of the exception in the task itself, where Ray names it."""
+    cause = getattr(error, "cause", None) or error
+    lines = str(cause).strip().splitlines()
+    return lines[-1] if lines else type(cause).__name__
+
+
+def needs(nodes: Sequence[Mapping[str, float]], cpus: float | None, gpus: float | None) -> tuple[float, float]:
+    """Returns the CPUs and GPUs of one run: by default one GPU and its share of the CPUs; without GPUs two CPUs.
+
+    `nodes` are the resources of each node. Raises `ConfigError` if no node has what one run needs: Ray would wait.
+    """
+    sizes = [(node.get("CPU", 0.0), node.get("GPU", 0.0)) for node in nodes]
+    shares = [node_cpus // node_gpus for node_cpus, node_gpus in sizes if node_gpus]
+    gpus = float(bool(shares)) if gpus is None else gpus
     if cpus is None:
-        cpus = max(1, all_cpus // all_gpus) if all_gpus and gpus else min(CPUS_PER_RUN, all_cpus)
+        cpus = max(1, min(shares)) if shares and gpus else max(1, min(CPUS_PER_RUN, max(sizes)[0]))
     if cpus <= 0 or gpus < 0:
         raise ConfigError(f"a run cannot have {cpus:g} CPUs and {gpus:g} GPUs.")
+    if not any(cpus <= node_cpus and gpus <= node_gpus for node_cpus, node_gpus in sizes):
+        most_cpus, most_gpus = max(sizes, key=lambda size: size[::-1] if gpus else size)
+        raise ConfigError(
+            f"a run needs {cpus:g} CPUs and {gpus:g} GPUs, and the largest node of the cluster has {most_cpus:g} and "
+            f"{most_gpus:g}; choose --cpus-per-run and --gpus-per-run."
+        )
     return cpus, gpus
 
 
@@ -238,8 +268,10 @@ def run_job(store: Any, key: str, job: Job, log: str) -> Outcome:
             _call(store.close, key, log, output.read_bytes())
             raise
         _send(store, key, snapshot)
-        if process.returncode < 0:
-            raise JobKilledError(f"its process was ended by {signal.Signals(-process.returncode).name}")
+        ended_by = ending_signal(process.returncode)
+        if ended_by:
+            _call(store.append, log, output.read_bytes())
+            raise JobKilledError(f"its process was ended by {ended_by.name}")
         _call(store.close, key, log, output.read_bytes())
         return Outcome(process.returncode, last_line(output))
     finally:
@@ -264,6 +296,7 @@ def _send(store: Any, key: str, snapshot: Snapshot) -> None:
     update = snapshot.update()
     if update.changed or update.removed:
         _call(store.save, key, update)
+        snapshot.commit()
 
 
 def _data_here(store: Any, path: str) -> str:

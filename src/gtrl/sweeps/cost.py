@@ -14,8 +14,9 @@ from gtrl import console
 from gtrl.algorithms import Algorithm
 from gtrl.data.dataset import Spec
 from gtrl.runs.run import Run
-from gtrl.sweeps.prepare import CheckedRun, data_source, find_state
-from gtrl.sweeps.status import progress
+from gtrl.sweeps.display import short, words
+from gtrl.sweeps.prepare import CheckedRun, Found, data_source, find_state, spec_of
+from gtrl.sweeps.status import newest_checkpoint
 
 # Milliseconds per step by (method, precision) and number of seeds: docs/performance.md, "How fast is it on an H200?".
 # Networks of 512 × 3, batches of 1024, antmaze's sizes.
@@ -34,6 +35,7 @@ BYTES = 4  # of a parameter; checkpoints hold float32 in both precisions
 class Cost:
     """What is left to do for one run."""
 
+    found: Found  # what its directory holds
     steps: int
     gpu_hours: float
     disk_bytes: int  # of the whole run directory at its end
@@ -46,10 +48,9 @@ def cost_of(run: CheckedRun) -> Cost:
     is_measured = (method, precision) in MILLISECONDS
     times = MILLISECONDS[(method if is_measured else NOT_MEASURED), precision]
     state = find_state(run)
-    done = 0 if state == "new" else progress(Run(run.folder))[0]
-    steps = 0 if state == "finished" else max(0, run.training.steps - done)
+    steps = 0 if state == "finished" else max(0, run.training.steps - newest_checkpoint(Run(run.folder)))
     seconds = steps * step_milliseconds(times, len(run.plan.seeds)) / 1000
-    return Cost(steps, seconds / 3600, disk_bytes(run), is_measured)
+    return Cost(state, steps, seconds / 3600, disk_bytes(run), is_measured)
 
 
 def step_milliseconds(times: Sequence[float], seeds: int) -> float:
@@ -64,17 +65,11 @@ def disk_bytes(run: CheckedRun) -> int:
 
     A checkpoint has the networks, Adam's two moments of each parameter, and the targets, of every seed.
     """
-    nets, target, policy = parameter_counts(run.algorithm, _spec(run))
+    nets, target, policy = parameter_counts(run.algorithm, spec_of(run.task))
     kept = len([step for step in run.training.kept_steps if 0 < step <= run.training.steps])
     checkpoints = kept + run.training.keep
     policies = len(run.training.checkpoint_steps)
     return BYTES * len(run.plan.seeds) * (checkpoints * (3 * nets + target) + policies * policy)
-
-
-def _spec(run: CheckedRun) -> Spec:
-    """The sizes of the data; 1 where a task of one's own does not state them, which matters little."""
-    task = run.task
-    return Spec(task.observation_dim or 1, task.action_dim or 1, task.goal_dim or task.observation_dim or 1)
 
 
 @cache
@@ -93,20 +88,18 @@ def parameter_counts(algorithm: Algorithm, spec: Spec) -> tuple[int, int, int]:
 # --- the plan of a dry run ---
 
 
-def plan_table(runs: Sequence[CheckedRun], out: Path) -> Table:
-    """Returns the table of a dry run: what is found, what is left to do, and what it costs."""
+def plan_table(runs: Sequence[CheckedRun], costs: Sequence[Cost], out: Path) -> Table:
+    """Returns the table of a dry run: what is found, what is left to do, and what it costs. It fits 80 columns."""
     rows = []
-    for run in runs:
-        cost = cost_of(run)
+    for run, cost in zip(runs, costs, strict=True):
         hours = f"{cost.gpu_hours:.2f}{'' if cost.is_measured else '*'}"
-        rows.append([run.key, find_state(run), f"{cost.steps:,}", hours, f"{cost.disk_bytes / 1e9:.2f} GB"])
+        rows.append([words(run.key), cost.found, short(cost.steps), hours, f"{cost.disk_bytes / 1e9:.2f} GB"])
     columns = ["run", "found", "steps left", "GPU-hours", "disk"]
     return console.table(f"{len(runs)} runs in {out}", columns, rows, text=2)
 
 
-def plan_notes(runs: Sequence[CheckedRun]) -> list[str]:
+def plan_notes(runs: Sequence[CheckedRun], costs: Sequence[Cost]) -> list[str]:
     """Returns the lines below the table: sums, what the numbers rest on, and where the data comes from."""
-    costs = [cost_of(run) for run in runs]
     hours, disk = sum(cost.gpu_hours for cost in costs), sum(cost.disk_bytes for cost in costs)
     lines = [
         f"training: {hours:.1f} GPU-hours at the speed measured on one H200 (512 × 3, batch 1024; docs/performance.md)",
@@ -114,7 +107,7 @@ def plan_notes(runs: Sequence[CheckedRun]) -> list[str]:
     ]
     if not all(cost.is_measured for cost in costs):
         lines.append("* not measured: GTRL's speed is used")
-    unfinished = [run for run in runs if find_state(run) != "finished"]
+    unfinished = [run for run, cost in zip(runs, costs, strict=True) if cost.found != "finished"]
     lines += [f"data of {task}: {source}" for task, source in _data_sources(unfinished).items()]
     return lines
 

@@ -31,8 +31,18 @@ def runs_table(statuses: Sequence[Status], title: str = "") -> Table:
     for status in statuses:
         colour = COLOURS.get(status.state)
         state = f"[{colour}]{status.state}[/]" if colour else status.state
-        table.add_row(escape(f"{status.task} {status.name}"), state, *_numbers(status))
+        table.add_row(escape(words(status.key)), state, *_numbers(status))
     return table
+
+
+def words(key: str) -> str:
+    """Returns the path of a run as words, so that a narrow table can break it between them."""
+    return printable(key.replace("/", " "))
+
+
+def printable(text: str) -> str:
+    """Returns a text from a file without characters that would control the terminal."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 
 def _numbers(status: Status) -> list[str]:
@@ -76,7 +86,7 @@ class Screen:
 
     def __init__(self, title: str, live: Live | None) -> None:
         self.title, self.live = title, live
-        self.shown: dict[tuple[str, str], str] = {}
+        self.shown: dict[str, str] = {}  # the state of each run
 
     def update(self, statuses: Sequence[Status]) -> None:
         """Shows the current states."""
@@ -95,10 +105,9 @@ class Screen:
 
     def _print_changes(self, statuses: Sequence[Status]) -> None:
         for status in statuses:
-            key = (status.task, status.name)
-            if self.shown.get(key, "waiting") != status.state:
-                console.echo(f"{clock()} {status.task}/{status.name}: {_sentence(status)}")
-            self.shown[key] = status.state
+            if self.shown.get(status.key, "waiting") != status.state:
+                console.echo(printable(f"{clock()} {status.key}: {_sentence(status)}"))
+            self.shown[status.key] = status.state
 
 
 def _sentence(status: Status) -> str:

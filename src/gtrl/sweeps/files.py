@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gtrl.data.origin import digest_of, files_of, origin_path, shards_of
+from gtrl.errors import DataError
 from gtrl.io.atomic import PARTIAL_SUFFIX, atomic_write
 from gtrl.runs.run import LOCK, Run, parse_evaluation
 
@@ -31,11 +32,11 @@ def run_files(folder: Path) -> list[Path]:
 
 
 class Snapshot:
-    """Finds the files of a run directory that have changed since the last call."""
+    """Finds the files of a run directory that have changed since the last update that was committed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.known = self._signatures()
+        self.known = self.found = self._signatures()
 
     def _signatures(self) -> dict[str, Signature]:
         signatures = {}
@@ -48,7 +49,7 @@ class Snapshot:
         return signatures
 
     def update(self) -> Update:
-        """Returns what has changed, and remembers it.
+        """Returns what has changed; it is returned again until `commit` is called.
 
         Checkpoints are read first: a log that is read later has all rows up to the checkpoint, and a resumed run drops
         those after it.
@@ -62,8 +63,12 @@ class Snapshot:
             except FileNotFoundError:
                 del signatures[name]
         removed = [name for name in self.known if name not in signatures]
-        self.known = signatures
+        self.found = signatures
         return Update(changed, removed)
+
+    def commit(self) -> None:
+        """Remembers the last update as one that has arrived."""
+        self.known = self.found
 
 
 def is_checkpoint(name: str) -> bool:
@@ -100,9 +105,12 @@ def read_files(folder: Path, skipped: Iterable[str] = ()) -> dict[str, bytes]:
 
 
 def dataset_digests(path: Path) -> dict[str, str]:
-    """Returns the digests of all files of a dataset by name: training, validation, and the record of their origin."""
+    """Returns the digests of all files of a dataset by name: training, validation, and the record of their origin.
+
+    Raises `DataError` if there is no dataset.
+    """
     if not path.exists():
-        return {}
+        raise DataError(f"there is no data at {path}.")
     files = [file for shard in shards_of(path) for file in (*files_of(shard), origin_path(shard)) if file.exists()]
     return {file.name: digest_of(file) for file in files}
 
@@ -116,5 +124,5 @@ def is_same_dataset(path: Path, digests: Mapping[str, str]) -> bool:
     """Returns whether the dataset at `path` on this machine has exactly these files."""
     try:
         return dataset_digests(path) == digests
-    except OSError:
+    except (DataError, OSError):
         return False

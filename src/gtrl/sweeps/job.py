@@ -75,6 +75,16 @@ def last_line(log: Path) -> str:
     return next((line.strip().removeprefix("gtrl: ") for line in reversed(lines) if line.strip()), "")
 
 
+def ending_signal(status: int) -> signal.Signals | None:
+    """Returns the signal that ended a job, by the status of its process; None if it ended by itself.
+
+    A job that was asked to stop, for example by a pre-emption, saves a checkpoint and exits with 128 + the signal.
+    """
+    if status < 0:
+        return signal.Signals(-status)
+    return signal.Signals(status - 128) if status - 128 in (signal.SIGTERM, signal.SIGINT) else None
+
+
 # --- the process ---
 
 

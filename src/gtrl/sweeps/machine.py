@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 import psutil
 
-from gtrl.errors import ConfigError
-from gtrl.sweeps.job import Job, Outcome, last_line, start_process
+from gtrl.sweeps.job import Job, Outcome, ending_signal, last_line, start_process
 from gtrl.workers import default_workers
 
 CORES_PER_RUN = 2  # on a machine without a GPU
@@ -50,8 +49,6 @@ class Machine:
 
     def __init__(self, jobs: int | None = None, retries: int = 3) -> None:
         self.gpus = visible_gpus()
-        if jobs is not None and jobs < 1:
-            raise ConfigError(f"--jobs is {jobs} and must be at least 1.")
         self.jobs = jobs or default_jobs(len(self.gpus))
         self.retries = retries
         self.running: dict[str, _Running] = {}
@@ -90,11 +87,11 @@ class Machine:
             if status is None:
                 continue
             del self.running[key]
-            if status < 0 and kills < self.retries:
+            ended_by = ending_signal(status)
+            if ended_by and kills < self.retries:
                 self.start(key, job, log, kills + 1)
-            elif status < 0:
-                name = signal.Signals(-status).name
-                ended.append((key, Outcome(status, f"its process was ended by {name}; see {log}")))
+            elif ended_by:
+                ended.append((key, Outcome(status, f"its process was ended by {ended_by.name}; see {log}")))
             else:
                 ended.append((key, Outcome(status, last_line(log))))
         return ended

@@ -77,31 +77,35 @@ class Sweep:
                 fields = {**self.fields, **variant.fields}
                 run = PlannedRun(task, variant, self.seeds, self.episodes, fields, self.data.get(task))
                 known = found.setdefault((task, variant.name), run)
-                if known != run or known.fields != run.fields:
+                if known != run:
                     raise ConfigError(f"two runs of {task} are named '{variant.name}'; choose another name for one.")
         return sorted(found.values(), key=lambda run: list(dict.fromkeys(task for task, _ in found)).index(run.task))
 
     def narrowed(self, tasks: Sequence[str] | None, methods: Sequence[str] | None) -> "Sweep":
-        """Returns the part of the sweep with these tasks and with these methods or variants, by name."""
+        """Returns the part of the sweep with these tasks and with these methods or variants, by name.
+
+        A method that is no run's name, as in a grid, stands for all of its variants.
+        """
+        variants = [variant for group in self.groups for variant in group.variants]
+        names = list(dict.fromkeys([*(each.name for each in variants), *(each.method for each in variants)]))
+        if not any(group.any_task for group in self.groups):
+            _check_names("task", tasks, list(dict.fromkeys(task for group in self.groups for task in group.tasks)))
+        _check_names("method", methods, names)
+        if methods is not None:
+            unnamed = set(methods) - {variant.name for variant in variants}
+            methods = [each.name for each in variants if each.name in methods or each.method in unnamed]
         groups = [_narrowed(group, tasks, methods) for group in self.groups]
         kept = tuple(group for group in groups if group.tasks and group.variants)
-        for kind, chosen, left, known in (
-            ("task", tasks, {task for group in kept for task in group.tasks}, self._tasks),
-            ("method", methods, {each.name for group in kept for each in group.variants}, self._names),
-        ):
-            for name in chosen or ():
-                if name not in left:
-                    raise UnknownNameError(f"{kind} of this sweep", name, known)
+        if not kept:
+            raise ConfigError("no run of this sweep has these tasks and these methods.")
         chosen_tasks = {task for group in kept for task in group.tasks}
         return replace(self, groups=kept, data={task: path for task, path in self.data.items() if task in chosen_tasks})
 
-    @property
-    def _tasks(self) -> list[str]:
-        return list(dict.fromkeys(task for group in self.groups for task in group.tasks))
 
-    @property
-    def _names(self) -> list[str]:
-        return list(dict.fromkeys(variant.name for group in self.groups for variant in group.variants))
+def _check_names(kind: str, chosen: Sequence[str] | None, known: Sequence[str]) -> None:
+    for name in chosen or ():
+        if name not in known:
+            raise UnknownNameError(f"{kind} of this sweep", name, known)
 
 
 def _narrowed(group: Group, tasks: Sequence[str] | None, methods: Sequence[str] | None) -> Group:
@@ -150,10 +154,22 @@ def find_plan(plan: str) -> Sweep:
     return read_sweep(path)
 
 
+class _UniqueKeys(yaml.SafeLoader):
+    """Reads YAML without objects, and raises an error for a key that occurs twice: YAML would take the last one."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        for name in names:
+            if names.count(name) > 1:
+                message = f"'{name}' occurs twice"
+                raise yaml.constructor.ConstructorError(None, None, message, node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
 def read_sweep(path: Path) -> Sweep:
     """Reads a sweep file; paths of datasets in it are relative to the file."""
     try:
-        content = yaml.safe_load(path.read_text())
+        content = yaml.load(path.read_text(), _UniqueKeys)  # noqa: S506 (a SafeLoader)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read ({getattr(error, 'strerror', None) or error}).") from error
     except yaml.YAMLError as error:
@@ -188,13 +204,15 @@ def make_sweep(settings: Mapping[str, Any], folder: Path = Path()) -> Sweep:
     check_data_tasks(data, tasks)
     fields = _mapping(settings, "fields")
     if "steps" in settings:
+        if "steps" in fields:
+            raise ConfigError("steps is given twice: once by itself, and once in fields.")
         fields = {"steps": settings["steps"], **fields}
     return Sweep(
         (Group(tuple(tasks), tuple(expanded)),),
         seeds=convert("seeds", settings.get("seeds", SEEDS), tuple[int, ...]),
         episodes=convert("episodes", settings.get("episodes", EPISODES_PER_GOAL), int),
         fields=fields,
-        data={task: folder / convert(f"data of {task}", path, str) for task, path in data.items()},
+        data={task: folder / Path(convert(f"data of {task}", path, str)).expanduser() for task, path in data.items()},
     )
 
 

@@ -13,13 +13,14 @@ from gtrl.data.origin import combined_digest, digest_of, files_of, shards_of
 from gtrl.data.sources.get import cached_file
 from gtrl.errors import ConfigError, DataError, RunError
 from gtrl.io.locks import is_locked
+from gtrl.report.cells import check_config
 from gtrl.runs.run import LOCK, Run, check_folder_name
 from gtrl.sweeps.plan import PlannedRun, Sweep, check_data_tasks
-from gtrl.sweeps.status import missing_evaluations
+from gtrl.sweeps.status import is_evaluated, newest_checkpoint
 from gtrl.sweeps.values import convert_fields
 from gtrl.tasks import OGBenchTask, Task, find_task, ogbench_task
 from gtrl.training.config import Training, configure
-from gtrl.training.resume import changes
+from gtrl.training.resume import changes, check_new_folder
 from gtrl.training.train import check_seeds
 
 Found = Literal["new", "stopped", "elsewhere", "finished"]  # what a run's directory holds
@@ -75,30 +76,45 @@ def _check_run(planned: PlannedRun, out: Path) -> CheckedRun:
     elif not planned.data.exists():
         raise DataError(f"there is no data at {planned.data}.")
     fields = convert_fields(planned.fields, Training, kind)
-    algorithm, training = configure(kind, None, task, _spec_of(task), fields)
+    algorithm, training = configure(kind, None, task, spec_of(task), fields)
     run = CheckedRun(planned, task, algorithm, training, fields, out / task.name / planned.variant.name)
     _check_folder(run)
     return run
 
 
-def _spec_of(task: Task) -> Spec:
-    """The sizes of a task's data, where it states them; the file itself is checked by training."""
+def spec_of(task: Task) -> Spec:
+    """Returns the sizes of a task's data, 1 where it does not state them; the file itself is checked by training."""
     observation, action = task.observation_dim or 1, task.action_dim or 1
     return Spec(observation, action, task.goal_dim or observation)
 
 
 def _check_folder(run: CheckedRun) -> None:
-    """Raises `RunError` if the run's folder holds something else: another run, or other files."""
+    """Raises `RunError` if the run's folder holds something else: another run, a longer one, or other files."""
     found = Run(run.folder)
     if not found.exists:
-        if run.folder.is_dir() and any(path.name != LOCK for path in run.folder.iterdir()):
-            raise RunError(f"{run.folder} is not empty and not a run directory; choose another --out.")
+        check_new_folder(run.folder)
         return
+    check_config(found)
     differences = changes(found.config, _expected_config(run, found.config))
     if differences:
         name, (was, now) = next(iter(differences.items()))
         more = f" ({len(differences) - 1} more differ)" if len(differences) > 1 else ""
         raise RunError(f"{run.folder} holds another run: {name} is {was} there and {now} here{more}.")
+    _check_length(run, found)
+
+
+def _check_length(run: CheckedRun, found: Run) -> None:
+    """Raises `RunError` if the saved run is too long, or too far, to become the planned one."""
+    steps, saved_steps = run.training.steps, found.config["training"]["steps"]
+    if saved_steps > steps:
+        raise RunError(f"{run.folder} holds a run of {saved_steps:,} steps, more than {steps:,}; choose another --out.")
+    newest, written = newest_checkpoint(found), found.written_steps()
+    passed = [step for step in run.training.checkpoint_steps if step < newest and step not in written]
+    if passed:
+        raise RunError(
+            f"{run.folder} has no policies of step {passed[0]:,}, and its newest checkpoint, {newest:,}, is beyond it; "
+            "choose the checkpoints that it was trained with, or another --out."
+        )
 
 
 def _expected_config(run: CheckedRun, old: dict[str, Any]) -> dict[str, Any]:
@@ -129,7 +145,7 @@ def find_state(run: CheckedRun) -> Found:
     found = Run(run.folder)
     if not found.exists:
         return "new"
-    if not missing_evaluations(found, run.training.checkpoint_steps, run.plan.episodes):
+    if is_evaluated(found, run.training.checkpoint_steps, run.plan.episodes):
         return "finished"
     return "elsewhere" if is_locked(run.folder / LOCK) else "stopped"
 

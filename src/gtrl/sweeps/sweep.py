@@ -11,8 +11,9 @@ from types import FrameType
 from typing import Any, Protocol
 
 from gtrl.errors import ConfigError, Interrupted, RunError
+from gtrl.io.locks import is_locked
 from gtrl.registry import load_plugins
-from gtrl.runs.run import Run
+from gtrl.runs.run import LOCK, Run
 from gtrl.sweeps.display import screen
 from gtrl.sweeps.job import Job, Outcome
 from gtrl.sweeps.machine import Machine
@@ -67,17 +68,18 @@ class Entry:
     folder: Path
     task: str
     name: str
-    job: Job | None  # None if there is nothing to do
-    is_complete: Callable[[], bool]  # decided from the run's files
+    job: Job
+    missing: Callable[[], list[int]]  # the steps whose evaluations are not complete in the run's files
     data: Path | None = None  # None as long as the dataset is not on this machine
     is_submitted: bool = False
+    is_elsewhere: bool = False  # whether another process trained it when its turn came; it is looked at again
     has_run: bool = False  # whether it was seen to train or evaluate
     end: Status | None = None  # the last status, once the run is finished, failed or left out
 
     @property
     def key(self) -> str:
         """The run's folder in the output folder."""
-        return f"{self.task}/{self.name}"
+        return str(Path(self.task) / self.name)
 
 
 def run_sweep(
@@ -108,10 +110,10 @@ def run_sweep(
     """
     from gtrl.sweeps.prepare import check_sweep
 
-    folder = Path(out).expanduser()
+    folder = Path(out).expanduser().absolute()  # the processes of a Ray cluster work in another folder
     runs = check_sweep(sweep, folder)
     entries = [_training_entry(run) for run in runs]
-    return _execute(entries, folder, jobs, ray, cpus_per_run, gpus_per_run, retries, show)
+    return _execute(entries, folder, str(out), jobs, ray, cpus_per_run, gpus_per_run, retries, show)
 
 
 def evaluate_runs(
@@ -132,13 +134,20 @@ def evaluate_runs(
     By default the steps that count for the score and the last one, with `all_steps` all that have policies. The other
     arguments are those of `run_sweep`; no GPU is used.
     """
-    entries = [_evaluation_entry(Run.open(folder), out, episodes, all_steps) for folder in folders]
-    return _execute(entries, out, jobs, ray, cpus_per_run, gpus_per_run, retries, show)
+    if episodes < 1:
+        raise ConfigError(f"episodes is {episodes} and must be at least 1.")
+    if Run(out).exists:
+        raise ConfigError(f"{out} is a run, not a folder of runs; use gtrl evaluate {out}")
+    absolute = out.expanduser().absolute()  # as in `run_sweep`
+    runs = [Run.open(folder.expanduser().absolute()) for folder in folders]
+    entries = [_evaluation_entry(run, absolute, episodes, all_steps) for run in runs]
+    return _execute(entries, absolute, str(out), jobs, ray, cpus_per_run, gpus_per_run, retries, show)
 
 
 def _execute(
     entries: Sequence[Entry],
     out: Path,
+    title: str,
     jobs: int | None,
     ray: str | None,
     cpus: float | None,
@@ -146,12 +155,14 @@ def _execute(
     retries: int,
     show: bool,
 ) -> list[Status]:
+    if jobs is not None and jobs < 1:
+        raise ConfigError(f"--jobs is {jobs} and must be at least 1.")
     if retries < 0:
         raise ConfigError(f"--retries is {retries} and must not be negative.")
     if ray is None and (cpus is not None or gpus):
         raise ConfigError("--cpus-per-run and --gpus-per-run are for --ray.")
     if all(entry.end for entry in entries):  # no process and no cluster is started where there is nothing to do
-        with screen(str(out), show) as view:
+        with screen(title, show) as view:
             view.update([entry.end for entry in entries if entry.end])
         return [entry.end for entry in entries if entry.end]
     executor: Executor
@@ -161,7 +172,7 @@ def _execute(
         from gtrl.sweeps.cluster import Cluster
 
         executor = Cluster(ray, out, jobs=jobs, cpus=cpus, gpus=gpus, retries=retries)
-    return _Execution(entries, out, executor).run(show)
+    return _Execution(entries, out, executor).run(title, show)
 
 
 # --- what to do ---
@@ -171,7 +182,10 @@ def _training_entry(run: Any) -> Entry:
     """The entry of a `CheckedRun`."""
     from gtrl.sweeps.prepare import data_of, find_state
 
-    state = find_state(run)
+    def missing() -> list[int]:
+        steps, saved = run.training.checkpoint_steps, Run(run.folder)
+        return missing_evaluations(saved, steps, run.plan.episodes) if saved.exists else list(steps)
+
     job = Job(
         "train",
         run.plan.task,
@@ -182,12 +196,9 @@ def _training_entry(run: Any) -> Entry:
         episodes=run.plan.episodes,
         import_paths=(str(Path.cwd()),),
     )
-    entry = Entry(
-        run.folder, run.task.name, run.plan.variant.name, job,
-        lambda: find_state(run) == "finished", data=data_of(run),
-    )  # fmt: skip
-    if state in ("finished", "elsewhere"):
-        entry.end = replace(_status(entry), state=state, seconds_left=None)
+    entry = Entry(run.folder, run.task.name, run.plan.variant.name, job, missing, data=data_of(run))
+    if find_state(run) == "finished":
+        entry.end = replace(_status(entry), state="finished", seconds_left=None)
     return entry
 
 
@@ -200,12 +211,13 @@ def _evaluation_entry(run: Run, out: Path, episodes: int, all_steps: bool) -> En
     if not task:
         raise RunError(f"{run.path} was trained on data without a task, so it cannot be evaluated.")
     key = run.path.relative_to(out)
+    parent = "" if key.parent == Path() else str(key.parent)
     job = Job("evaluate", task, run=str(run.path), steps=steps, episodes=episodes, import_paths=(str(Path.cwd()),))
-    entry = Entry(
-        run.path, str(key.parent), key.name, job, lambda: not missing_evaluations(run, steps, episodes), data=run.path
-    )
-    if not steps:
-        entry.end = replace(_status(entry), state="finished" if written else "waiting")
+    entry = Entry(run.path, parent, key.name, job, lambda: missing_evaluations(run, steps, episodes), data=run.path)
+    if not written:
+        entry.end = replace(_status(entry), state="stopped", message="holds no policy yet")
+    elif not steps:
+        entry.end = replace(_status(entry), state="finished")
     return entry
 
 
@@ -220,9 +232,9 @@ class _Execution:
         self.data_machine = Machine(jobs=1)  # one dataset is downloaded or collected at a time
         self.by_key = {entry.key: entry for entry in entries}
 
-    def run(self, show: bool) -> list[Status]:
+    def run(self, title: str, show: bool) -> list[Status]:
         try:
-            with _stop_on_sigterm(), screen(str(self.out), show) as view:
+            with _stop_on_sigterm(), screen(title, show) as view:
                 while self._advance():
                     view.update(self.statuses())
                     time.sleep(POLL_SECONDS)
@@ -242,6 +254,8 @@ class _Execution:
 
     def _current(self, entry: Entry) -> Status:
         status = _status(entry)
+        if not entry.is_submitted:
+            return replace(status, state="elsewhere" if entry.is_elsewhere else "waiting")
         if status.state in ("training", "evaluating"):
             entry.has_run = True
             return status
@@ -256,18 +270,35 @@ class _Execution:
             self._end_data(key, outcome)
         for key, outcome in self.executor.finished():
             self._end_run(self.by_key[key], outcome)
-        open_entries = [entry for entry in self.entries if entry.end is None]
-        for entry in open_entries:
-            if entry.data and not entry.is_submitted and self.executor.has_room:
-                self._start(entry)
-        missing = [entry for entry in open_entries if entry.data is None]
+        for entry in self._open_entries():
+            if not entry.is_submitted and self.executor.has_room:
+                self._take_turn(entry)
+        open_entries = self._open_entries()
+        if all(entry.is_elsewhere for entry in open_entries):  # nothing is left that this sweep could do
+            for entry in open_entries:
+                entry.end = replace(_status(entry), state="elsewhere", seconds_left=None)
+            return False
+        missing = [entry for entry in open_entries if entry.data is None and not entry.is_elsewhere]
         if missing and self.data_machine.has_room:
             self._start_data(missing[0])
-        return bool(open_entries)
+        return True
+
+    def _open_entries(self) -> list[Entry]:
+        return [entry for entry in self.entries if entry.end is None]
+
+    def _take_turn(self, entry: Entry) -> None:
+        """Starts a run, unless another process trains it or has finished it since the sweep began."""
+        entry.is_elsewhere = _is_trained_elsewhere(entry)
+        if entry.is_elsewhere or entry.data is None:
+            return
+        if entry.missing():
+            self._start(entry)
+        else:
+            self._finish(entry)
 
     def _start(self, entry: Entry) -> None:
-        assert entry.job
-        job = replace(entry.job, data=str(entry.data), workers=self.executor.workers)
+        data = entry.data.absolute() if entry.data else ""
+        job = replace(entry.job, data=str(data), workers=self.executor.workers)
         if job.action == "evaluate":
             job = replace(job, data="")
         self.executor.start(entry.key, job, self.out / LOGS / f"{entry.key}.log")
@@ -289,12 +320,24 @@ class _Execution:
                     entry.end = replace(_status(entry), state="no data", message=outcome.message)
 
     def _end_run(self, entry: Entry, outcome: Outcome) -> None:
-        status = _status(entry)
-        if outcome.status == 0 and entry.is_complete():
-            entry.end = replace(status, state="finished", steps_per_second=None, seconds_left=None)
+        if outcome.status != 0 and _is_trained_elsewhere(entry):  # another process was faster
+            entry.is_submitted, entry.is_elsewhere = False, True
+        elif outcome.status != 0:
+            entry.end = replace(_status(entry), state="failed", message=outcome.message)
+        elif missing := entry.missing():
+            steps = ", ".join(f"{step:,}" for step in missing)
+            message = f"its evaluations are incomplete: step{'s' if len(missing) > 1 else ''} {steps}"
+            entry.end = replace(_status(entry), state="failed", message=message)
         else:
-            reason = outcome.message or "its evaluations are incomplete"
-            entry.end = replace(status, state="failed", message=reason)
+            self._finish(entry)
+
+    def _finish(self, entry: Entry) -> None:
+        entry.end = replace(_status(entry), state="finished", steps_per_second=None, seconds_left=None)
+
+
+def _is_trained_elsewhere(entry: Entry) -> bool:
+    """Whether a process trains in the directory of a run whose job does not run."""
+    return entry.job.action == "train" and is_locked(entry.folder / LOCK)
 
 
 def _status(entry: Entry) -> Status:

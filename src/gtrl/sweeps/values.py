@@ -12,15 +12,21 @@ from gtrl.errors import ConfigError
 WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", type(None): "null"}
 
 
-def parse_assignment(text: str, flag: str) -> tuple[str, Any]:
-    """Splits `NAME=VALUE` and reads the value as YAML: `lambda=0.5`, `hidden=[64, 64]`, `hindsight=false`."""
+def split_assignment(text: str, flag: str, form: str) -> tuple[str, str]:
+    """Splits the value of a flag at its first `=`; `form` is what the flag takes, such as TASK=FILE."""
     name, equals, value = text.partition("=")
     if not name or not equals:
-        raise ConfigError(f"{flag} is '{text}' and must be NAME=VALUE.")
+        raise ConfigError(f"{flag} is '{text}' and must be {form}.")
+    return name, value
+
+
+def parse_field(text: str) -> tuple[str, Any]:
+    """Splits `NAME=VALUE` and reads the value as YAML: `lambda=0.5`, `hidden=[64, 64]`, `hindsight=false`."""
+    name, value = split_assignment(text, "--field", "NAME=VALUE")
     try:
         return name, yaml.safe_load(value)
     except yaml.YAMLError as error:
-        raise ConfigError(f"{flag} {name} is '{value}', which is not a valid value.") from error
+        raise ConfigError(f"--field {name} is '{value}', which is not a valid value.") from error
 
 
 def field_name(name: str, known: Mapping[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """The runs in a folder and their states, for `gtrl watch`."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from gtrl.errors import RunError
@@ -8,9 +9,15 @@ from gtrl.sweeps.status import Status, read_status
 
 
 def find_statuses(folder: Path) -> list[Status]:
-    """Returns the status of every run directory in a folder or below it; raises `RunError` if there is none."""
+    """Returns the status of every run directory in a folder or below it; raises `RunError` if there is none.
+
+    Runs below the folder are named by their paths in it, which differ even where tasks and methods are the same.
+    """
     folder = folder.expanduser()
-    found = [read_status(run.path) for run in runs_below(folder)]
+    found = []
+    for run in runs_below(folder):
+        path = "" if run.path == folder else str(run.path.relative_to(folder))
+        found.append(replace(read_status(run.path), path=path))
     if not found:
         raise RunError(f"{folder} holds no run: there is no config.json in it or below it.")
     return found

@@ -7,6 +7,7 @@ import json
 import logging
 import platform
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +18,7 @@ from gtrl.data.dataset import Data
 from gtrl.errors import RunError
 from gtrl.io.atomic import PARTIAL_SUFFIX
 from gtrl.runs import checkpoints
-from gtrl.runs.run import LOCK, Run
+from gtrl.runs.run import LOCK, NON_FINITE_REPORT, Run
 from gtrl.tasks import REGISTERED, Task
 from gtrl.training.config import Training
 from gtrl.training.loop import State
@@ -34,6 +35,7 @@ CHANGEABLE_FIELDS = {
 }
 FIXED_FIELDS = {"algorithm.name", "seeds"}  # never accepted: results would be attributed to another method or seed
 MAX_SHOWN_CHANGES = 4  # changes listed in an error message
+LEFT_BY_FAILED_RUN = (LOCK, NON_FINITE_REPORT, "programs")  # what a run that failed before its first log may leave
 
 
 def describe(algorithm: Algorithm, training: Training, data: Data, seeds: Sequence[int]) -> dict[str, Any]:
@@ -112,10 +114,17 @@ def find_start(
         raise RunError(f"{run.path} holds a run already; choose another --out, or --resume to continue it.")
     if run.exists:
         return _resume(run, config, fresh, accept_changes)
-    if any(path.name != LOCK and path.suffix != PARTIAL_SUFFIX for path in run.path.iterdir()):
-        raise RunError(f"{run.path} is not empty and not a run directory; choose another --out.")
+    check_new_folder(run.path)
     run.save_config(config)
     return Start(0, None, lambda _: False)
+
+
+def check_new_folder(folder: Path) -> None:
+    """Raises `RunError` if a folder without `config.json` holds more than what a failed run leaves."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        is_empty_folder = path.is_dir() and not any(path.iterdir())
+        if path.name not in LEFT_BY_FAILED_RUN and path.suffix != PARTIAL_SUFFIX and not is_empty_folder:
+            raise RunError(f"{folder} is not empty and not a run directory; choose another --out.")
 
 
 def _resume(run: Run, config: dict[str, Any], fresh: Callable[[], State], accept_changes: bool) -> Start:
