@@ -244,6 +244,9 @@ def test_other_settings_are_marked_or_have_a_name(tmp_path: Path) -> None:
     for name, fields in ablations.items():
         (cell,) = find_cells([write_run(tmp_path / name, task, "gtrl", won, **fields).path])
         assert (cell.name, cell.shortfalls) == (name, [])
+    run = write_run(tmp_path / "small-dc", task, "gtrl", won, selection="dc", hidden=[8, 8])
+    (cell,) = find_cells([run.path])
+    assert (cell.name, cell.shortfalls) == ("gtrl-dc", ["other settings: hidden"])
     (cell,) = find_cells([write_run(tmp_path / task / "gtrl-mine", task, "gtrl", won, alpha=123.0).path])
     assert (cell.name, cell.shortfalls) == ("gtrl-mine", [])  # named by its folder
     (cell,) = find_cells([write_run(tmp_path / task / "td-n", task, "td", won).path])

@@ -188,9 +188,17 @@ class Cell:
         expected = TASKS[self.task].goals if self.task in TASKS else None
         if isinstance(expected, int) and len(self.goals) < expected:
             found.append(f"{len(self.goals)} of {expected} goals")
-        if not self.is_variant and self.changed_fields:
-            found.append(f"other settings: {', '.join(self.changed_fields)}")
+        if other := self._other_settings:
+            found.append(f"other settings: {', '.join(other)}")
         return found
+
+    @property
+    def _other_settings(self) -> list[str]:
+        """The changed fields that the name does not stand for; any may belong to a variant of the user's own."""
+        of_ablation = next((ablation.fields for ablation in ABLATIONS if ablation.name == self.name), None)
+        if self.is_variant and of_ablation is None:
+            return []
+        return [name for name in self.changed_fields if name not in (of_ablation or {})]
 
     @cached_property
     def changed_fields(self) -> list[str]:
