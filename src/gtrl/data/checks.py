@@ -1,12 +1,14 @@
 """Validation of dataset files. Uses NumPy only."""
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from gtrl.data.columns import ColumnFacts, column_facts, column_warnings
 from gtrl.data.task_goals import Arrays, task_goals
 from gtrl.errors import DataError
 from gtrl.io.npz import read_npz
@@ -162,6 +164,8 @@ class Report:
     ranges: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)  # minimum and maximum by column
     facts: list[Fact] = field(default_factory=list)  # compared with the task's public dataset
     problems: list[str] = field(default_factory=list)
+    columns: list[ColumnFacts] = field(default_factory=list)  # of own data
+    warnings: list[str] = field(default_factory=list)  # about own data: where learning will suffer
     picture: Path | None = None  # a plot of the data, if one was written
 
 
@@ -187,10 +191,20 @@ def check_file(
 
 
 def check(
-    path: Path, arrays: Arrays, task: Task | None, *, validation: bool | None = None, public: bool = False
+    path: Path,
+    arrays: Arrays,
+    task: Task | None,
+    *,
+    validation: bool | None = None,
+    public: bool = False,
+    columns: Mapping[str, Sequence[str]] | None = None,
 ) -> Report:
-    """Reports the content of arrays that were read from a file, and the problems with them; see `check_file`."""
-    problems = check_arrays(arrays, task)
+    """Reports the content of arrays that were read from a file, and the problems with them; see `check_file`.
+
+    `columns` are the names of the columns, if they are known.
+    """
+    own = not isinstance(task, OGBenchTask)
+    problems = check_arrays(arrays, task, scaled=own)
     found: dict[str, Any] = {"shapes": {key: value.shape for key, value in arrays.items()}}
     if "terminals" in arrays and arrays["terminals"].ndim == 1 and arrays["terminals"].any():
         lengths = np.diff(np.flatnonzero(arrays["terminals"]), prepend=-1) - 1
@@ -198,11 +212,15 @@ def check(
         found["transitions"] = int(lengths.sum())
         found["lengths"] = (int(lengths.min()), int(lengths.max()))
     found["ranges"] = {
-        key: (value.min(0), value.max(0))
+        key: (np.nanmin(value, 0), np.nanmax(value, 0))
         for key, value in arrays.items()
         if value.ndim == 2 and value.size and value.dtype.kind in REAL_DTYPE_KINDS
     }
     report = Report(path, task, problems=problems, **found)
+    if own and not problems:
+        goals = task_goals(arrays, task)
+        found_columns = column_facts(arrays, goals, columns or {})
+        return replace(report, columns=found_columns, warnings=column_warnings(arrays, goals, found_columns))
     if not isinstance(task, OGBenchTask) or problems:
         return report
     facts = _compare(report, task, path.stem.endswith("-val") if validation is None else validation)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from gtrl.data.checks import REQUIRED_KEYS, read_arrays, size_problems
+from gtrl.data.columns import column_facts, goal_warnings, unscaled_warnings
 from gtrl.data.dataset import Data, Dataset, Spec, checked_goals, on_device
 from gtrl.data.description import ROLES, Bounds, Description, check_bounds, read_description
 from gtrl.data.origin import combined_digest, digest_of, files_of, origin_of, shards_of, validation_path
@@ -111,6 +112,8 @@ def _load_files(path: Path, task: Task | None, scale: bool | Scaling, bounds: tu
     goals = checked_goals(arrays, task, str(shards[0]), scaled=scale is not False)
     description = read_description(shards[0])
     scaling = _scaling(arrays, goals, scale, bounds, description)
+    if not isinstance(task, OGBenchTask):
+        _warn(arrays, goals, description, scaled=scaling is not None)
     train = on_device(arrays, goals, scaling=scaling)
     del arrays, goals  # frees memory before the validation file is read
     data = _with_validation(train, shards[0], task, scaling)
@@ -191,6 +194,7 @@ def _load_log(
     known = None if found.action_low is None or found.action_high is None else (found.action_low, found.action_high)
     description = Description(found.columns, known)
     scaling = _scaling(found.arrays, goals, scale, bounds, description)
+    _warn(found.arrays, goals, description, scaled=scaling is not None)
     train, held_out = on_device(found.arrays, goals, scaling=scaling), None
     if is_path and Path(source).suffix == ".npz" and validation_path(Path(source).expanduser()).exists():
         validation = read_log(validation_path(Path(source).expanduser()), **choice, episode=episode)
@@ -203,6 +207,15 @@ def _load_log(
 
 
 # --- scaling ---
+
+
+def _warn(arrays: dict[str, np.ndarray], goals: np.ndarray, description: Description, scaled: bool) -> None:
+    """Warns where learning on own data will suffer."""
+    warnings = goal_warnings(arrays, goals)
+    if not scaled:
+        warnings += unscaled_warnings(column_facts(arrays, goals, description.columns))
+    for warning in warnings:
+        log.warning("%s.", warning)
 
 
 def _scaling(

@@ -131,7 +131,7 @@ def center_and_scale(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     lowest, low, center, high, highest = np.quantile(sampled, [0.001, 0.05, 0.5, 0.95, 0.999], axis=0)
     scale = np.maximum((high - low) / NORMAL_RANGE, np.maximum(highest - center, center - lowest) / LIMIT)
     bottom, top = np.asarray(rows.min(0), np.float64), np.asarray(rows.max(0), np.float64)
-    negligible = scale <= CONSTANT_RANGE * np.maximum(np.abs(bottom), np.abs(top))
+    negligible = scale <= CONSTANT_RANGE * np.abs(center)
     scale = np.where(negligible, np.asarray(rows, np.float64).std(0) if negligible.any() else 1.0, scale)
     return center, np.where(is_constant(bottom, top), 1.0, scale)
 

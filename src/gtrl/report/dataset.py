@@ -9,12 +9,16 @@ from rich.table import Table
 
 from gtrl import console
 from gtrl.data.checks import Arrays, Fact, Report, check, check_file, read_arrays, task_of
+from gtrl.data.columns import ColumnFacts
 from gtrl.data.coverage import coverage, exits_taken
+from gtrl.data.description import read_description
 from gtrl.data.origin import files_of, read_origin
 from gtrl.data.task_goals import task_goals
 from gtrl.envs.maze import Maze, maze_of
 from gtrl.errors import DataError
 from gtrl.tasks import EXTRA_TASKS, TASKS, OGBenchTask, Task
+
+MAX_SHOWN_COLUMNS = 40
 
 
 def examine(path: Path, task: Task | None = None, picture: Path | None = None, draw: bool = True) -> Report:
@@ -24,7 +28,7 @@ def examine(path: Path, task: Task | None = None, picture: Path | None = None, d
     """
     arrays = read_arrays(path)
     task = task or task_of(path) or _collected_for(path)
-    report = check(path, arrays, task)
+    report = check(path, arrays, task, columns=read_description(path).columns)
     maze = maze_of(task) if task and not report.problems else None
     if picture and not maze:
         raise DataError(f"there is nothing to draw: {path} is not the data of a maze.")
@@ -107,8 +111,30 @@ def print_report(report: Report) -> None:
     if report.facts:
         rows = [[fact.what, fact.found, fact.expected, "" if fact.agrees else "differs"] for fact in report.facts]
         console.print_table(console.table("", ["", "this file", "the task", ""], rows, text=4))
+    if report.columns:
+        _print_columns(report.columns)
+    for warning in report.warnings:
+        print(f"warning      {warning}")
     for problem in report.problems:
         print(f"problem      {problem}")
     if report.picture:
         print(f"picture      {report.picture}")
     print("this file has problems" if report.problems else "no problems found")
+
+
+def _print_columns(columns: Sequence[ColumnFacts]) -> None:
+    """Prints the range and scale of each column; of many columns, the first ones and those with a note."""
+    shown = [fact for index, fact in enumerate(columns) if index < MAX_SHOWN_COLUMNS or fact.note]
+    rows = [
+        [
+            fact.role,
+            fact.name,
+            *(f"{number:.6g}" for number in (fact.low, fact.high, fact.center, fact.scale)),
+            fact.note,
+        ]
+        for fact in shown
+    ]
+    heads = ["", "column", "minimum", "maximum", "centre", "scale", "note"]
+    console.print_table(console.table("", heads, rows, text=2))
+    if len(shown) < len(columns):
+        print(f"             {len(columns) - len(shown)} more columns without a note")
