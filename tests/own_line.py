@@ -35,6 +35,12 @@ class Line(gymnasium.Env):
 class DictLine(Line):
     """The same with a dictionary observation: the position is the second number of `state`."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        spaces = {"pressure": (), "state": (1, 2)}
+        box = gymnasium.spaces.Box
+        self.observation_space = gymnasium.spaces.Dict({key: box(-1e6, 1e6, shape) for key, shape in spaces.items()})
+
     def observe(self) -> Any:
         return {"pressure": 101_325.0, "state": np.array([[7.0, self.x]])}
 

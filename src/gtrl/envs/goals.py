@@ -102,6 +102,9 @@ def check_environment(task: Task, sizes: Mapping[str, Any], names: Sequence[str]
 
     `sizes` has `observation_dim`, `goal_dim` and `action_dim`; `names` are those of the observation's columns.
     """
+    given, expected = len(task.goals[0]) if isinstance(task.goals, tuple) else None, sizes["goal_dim"]
+    if given not in (None, expected):
+        raise ConfigError(f"the goals of {task.name} have {given} numbers, and the policy's goals have {expected}.")
     env = make_environment(task)
     try:
         episodes = GoalEpisodes(task, IsolatedEnv(env), names)
@@ -127,8 +130,8 @@ def observation_of(observed: Any, names: Sequence[str] = ()) -> np.ndarray:
     if "observation" not in observed:
         found = ", ".join(map(str, observed))
         raise EpisodeError(
-            f"the environment's observation is a dictionary with {found}: the policy has no names of columns, without "
-            "which only the entry 'observation' can be used"
+            f"the environment's observation is a dictionary without 'observation': it has {found}, and the policy does "
+            "not say which of them it was trained on"
         )
     return select(np.asarray(observed["observation"]), names)
 

@@ -107,7 +107,8 @@ def _make(task: Task, options: dict[str, Any]) -> Any:
     if module:
         import_module(module, f"the module '{module}' of the environment '{environment}'")
     try:
-        return gymnasium.make(name, **options)
+        # Without Gymnasium's checker: every worker would repeat its warnings.
+        return gymnasium.make(name, **{"disable_env_checker": True, **options})
     except (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv) as error:
         reason = " ".join(str(error).split()).rstrip(".")
         where = f"in {module} " if module else ""
