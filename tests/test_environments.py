@@ -215,8 +215,8 @@ def failing() -> gymnasium.Env:
     ("environment", "message"),
     [
         (None, "the task t has no environment"),
-        ("no_such_package:Env-v0", "the environment of t cannot be made: .*no_such_package"),
-        ("NoSuchEnvironment-v7", "the environment of t cannot be made: NameNotFound"),
+        ("no_such_package:Env-v0", "'no_such_package' of the environment .* cannot be imported: .*PYTHONPATH"),
+        ("NoSuchEnvironment-v7", "no Gymnasium environment 'NoSuchEnvironment-v7' is registered .*my_package:NoSuch"),
         ("test_environments:nothing", "the module 'test_environments' has no 'nothing'"),
         (failing, "the environment of t cannot be made: FileNotFoundError: no simulator"),
         (dict, r"the environment of t is a dict, not a gymnasium\.Env"),

@@ -119,7 +119,7 @@ def register(thing: Entry) -> Entry:
 
 def load_plugin(module: str) -> ModuleType:
     """Imports a module and registers the entries that it defines."""
-    found = _import(module, f"the plugin '{module}'")
+    found = import_module(module, f"the plugin '{module}'")
     for registry in _registries:
         for entry in vars(found).values():
             if _is_defined_in(module, entry) and registry.accepts(entry):
@@ -144,7 +144,7 @@ def resolve(reference: str) -> Any:
     module, _, path = reference.partition(":")
     if not module or not path:
         raise ConfigError(f"'{reference}' is not a reference such as my_module:name.")
-    found: Any = _import(module, f"the module '{module}' of '{reference}'")
+    found: Any = import_module(module, f"the module '{module}' of '{reference}'")
     for name in path.split("."):
         if not hasattr(found, name):
             raise ConfigError(f"the module '{module}' has no '{path}'.")
@@ -152,7 +152,19 @@ def resolve(reference: str) -> Any:
     return found
 
 
-def _import(module: str, what: str) -> ModuleType:
+def reference_of(thing: Any) -> str | None:
+    """Returns `module:name` if `resolve` finds this object in any process; None for lambdas, closures and scripts'."""
+    module, name = getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
+    if not isinstance(module, str) or not isinstance(name, str) or module == "__main__":
+        return None
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return f"{module}:{name}" if found is thing else None
+
+
+def import_module(module: str, what: str) -> ModuleType:
+    """Imports a module; raises a `ConfigError` that names `what` if it cannot be imported."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

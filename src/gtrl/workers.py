@@ -1,5 +1,6 @@
 """Parallel jobs in worker processes, which run NumPy and the simulator but never JAX."""
 
+import logging
 import os
 import re
 import signal
@@ -7,9 +8,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
+from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from typing import Any, TypeVar
 
+import cloudpickle
 import loky
 from loky.process_executor import TerminatedWorkerError
 
@@ -29,6 +33,29 @@ JOBS_PER_WORKER = 4  # submitted at a time: enough to keep workers busy, while m
 ENVIRONMENT = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
+@dataclass(frozen=True)
+class Portable:
+    """A function that can be pickled even if it is a lambda, a closure or a script's. Equal if it was pickled equal.
+
+    Unlike the function itself, it is the same key of a cache in all jobs that a worker gets.
+    """
+
+    pickled: bytes
+
+    @classmethod
+    def of(cls, function: Callable[..., Any]) -> "Portable":
+        """Pickles a function; raises any error if that is not possible."""
+        return cls(cloudpickle.dumps(function))
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return _unpickled(self.pickled)(*args, **options)
+
+
+@lru_cache(maxsize=8)
+def _unpickled(pickled: bytes) -> Any:
+    return cloudpickle.loads(pickled)
+
+
 def default_workers() -> int:
     """Returns the number of cores available to this process: CPU affinity, container limit and LOKY_MAX_CPU_COUNT."""
     return loky.cpu_count()
@@ -41,6 +68,7 @@ def _initialise_worker(parent: int, nice: int) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the inherited signal mask is not enough: libraries unblock signals
     os.nice(nice)
+    logging.getLogger("gtrl").setLevel(logging.ERROR)  # warnings are the parent's, once instead of once per worker
 
     def exit_with_parent() -> None:
         while os.getppid() == parent:

@@ -8,14 +8,16 @@ from tyro.conf import Positional, arg
 from gtrl import console
 from gtrl.cli.outputs import check_output_file
 from gtrl.errors import RunError
-from gtrl.tasks import EPISODES_PER_GOAL
+from gtrl.tasks.own import goal_vectors
 
 
 def evaluate_command(
     runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN [RUN ...]")],
     *,
     task: str | None = None,
-    episodes: int = EPISODES_PER_GOAL,
+    env: str | None = None,
+    goals: Path | None = None,
+    episodes: int | None = None,
     step: tuple[int, ...] | Literal["all"] | None = None,
     workers: int | None = None,
     seed: int = 0,
@@ -29,7 +31,11 @@ def evaluate_command(
     Args:
         runs: Run directories or policy files (.npz). Several on the same task are also compared in one table.
         task: One of 'gtrl tasks', or my_module:TASK; by default the task that the policy was trained for.
-        episodes: Episodes per goal.
+        env: Instead of a task, an environment of your own: my_package:MyEnv-v0, or my_module:factory; by default the
+            one that the run was trained with (gtrl train --env).
+        goals: With an environment of your own, the goals to evaluate: a CSV, npy or npz file with one row per goal.
+            Without it, the environment chooses a goal at each reset.
+        episodes: Episodes per goal; by default 50, and in an environment of your own at least 100 over all goals.
         step: The training steps to evaluate, or 'all' that have policies; by default those that count for the score
             (800K, 900K, 1M) and the last.
         workers: Number of processes; by default one per core. The result does not depend on it.
@@ -37,13 +43,14 @@ def evaluate_command(
         video: Record the first episode of each goal (last step, first seed) on video; in mazes, also draw trajectories.
         video_file: The video file, .mp4 or .gif; by default next to the evaluated run, as mp4 if there is an encoder.
     """
-    from gtrl.evaluation.evaluate import evaluate, find_policies
+    from gtrl.evaluation.evaluate import RECORDED_EPISODES, evaluate, find_policies
     from gtrl.report.tables import comparison, summary
 
     if not runs:
         raise RunError("nothing to evaluate: name a run directory or a policy file.")
     # All runs are checked before the first, which may take long, is evaluated.
-    tasks = {str(run): find_policies(run, step, task).task.name for run in runs}
+    vectors = None if goals is None else goal_vectors(goals)
+    tasks = {str(run): find_policies(run, step, task, env, vectors).task for run in runs}
     recorder = None
     if video or video_file:
         from gtrl.report.video import Recorder
@@ -53,12 +60,13 @@ def evaluate_command(
         recorder = Recorder.find(video_file, len(tasks))
     evaluations = {}
     for run in tasks:
-        evaluations[run] = evaluate(run, task=task, episodes=episodes, step=step, workers=workers, base_seed=seed)
+        evaluations[run] = evaluate(run, task=tasks[run], episodes=episodes, step=step, workers=workers, base_seed=seed)
         console.print_table(summary(evaluations[run]))
         if recorder:
-            for path in recorder.record(run, task=task, step=step, base_seed=seed, episodes=episodes, workers=workers):
+            how = {"step": step, "base_seed": seed, "workers": workers}
+            for path in recorder.record(run, task=tasks[run], episodes=episodes or RECORDED_EPISODES, **how):
                 console.echo(f"written: {path}")
-    for name in dict.fromkeys(tasks.values()):
-        same_task = {run: rows for run, rows in evaluations.items() if tasks[run] == name}
+    for name in dict.fromkeys(task.name for task in tasks.values()):
+        same_task = {run: rows for run, rows in evaluations.items() if tasks[run].name == name}
         if len(same_task) > 1:
             console.print_table(comparison(name, same_task))

@@ -20,7 +20,7 @@ from gtrl.cli.outputs import check_output_folder
 from gtrl.errors import ConfigError, DataError, RunError
 from gtrl.registry import load_plugins
 from gtrl.runs.run import Run
-from gtrl.tasks import EPISODES_PER_GOAL, Task, find_task, ogbench_task
+from gtrl.tasks import Task, find_task, ogbench_task, recorded_own_task
 
 START_TIME = time.perf_counter()  # about when the command was started
 
@@ -31,12 +31,14 @@ class Flags:
 
     task: str | None = None  # one of 'gtrl tasks', or my_module:TASK; not needed if --data is a file of your own
     data: Path | None = None  # a dataset file or a folder of shards; by default the task's file in OGBench's cache
+    env: str | None = None  # an environment of your own to evaluate in: my_package:MyEnv-v0, or my_module:factory
+    goals: Path | None = None  # with --env: the goals to evaluate, a CSV, npy or npz file with one row per goal
     seeds: tuple[int, ...] = (0, 1, 2, 3)  # random seeds, all trained at the same time
     out: Path | None = None  # the run directory; by default runs/<task>/<algorithm>/<time>
     resume: bool = False  # resume the run in --out from its newest valid checkpoint; its config gives the defaults
     accept_changes: bool = False  # with --resume: resume even if the config, the data or a version has changed
     eval_during: bool = False  # evaluate policies in the background while training continues
-    eval_episodes: int = EPISODES_PER_GOAL  # with --eval-during: episodes per goal
+    eval_episodes: int | None = None  # with --eval-during: episodes per goal; by default those of 'gtrl evaluate'
     eval_workers: int | None = None  # with --eval-during: number of processes; by default all cores but one
     callbacks: tuple[str, ...] = ()  # additional callbacks: my_module:MyCallback, or the name of a registered one
     wandb: str | None = None  # also log to this Weights & Biases project
@@ -58,7 +60,8 @@ class Defaults(NamedTuple):
 def train_command(args: Sequence[str]) -> None:
     """Train a method on a dataset, or resume a run.
 
-    Usage: `gtrl train METHOD --task TASK [--data FILE] [flags]` or `gtrl train --resume --out RUN [flags]`.
+    Usage: `gtrl train METHOD --task TASK [--data FILE] [flags]`, `gtrl train METHOD --data FILE [--env ENV] [flags]` or
+    `gtrl train --resume --out RUN [flags]`.
     """
     if not args or args[0] in ("-h", "--help"):
         print_usage()
@@ -70,7 +73,7 @@ def train_command(args: Sequence[str]) -> None:
     flags, training, fields = parse_flags(defaults, args)
     run = run_training(flags, training, type(defaults.algorithm), fields)
     console.echo(f"trained: {run.path}")
-    task = find_task(flags.task) if flags.task else None
+    task = find_task(flags.task) if flags.task else recorded_own_task(run.config)
     if task and task.environment:
         console.echo(f"next: {shlex.join(['gtrl', 'evaluate', str(run.path)])}")
 
@@ -80,6 +83,7 @@ def print_usage() -> None:
     from gtrl.algorithms import ALGORITHMS
 
     print("usage: gtrl train METHOD --task TASK [--data FILE] [flags]")
+    print("       gtrl train METHOD --data FILE [--env ENV [--goals FILE]] [flags]")
     print("       gtrl train --resume --out RUN [flags]\n")
     print(f"METHOD is one of {', '.join(ALGORITHMS)}; or my_module:MyMethod.")
     print("Run 'gtrl train METHOD --help' for the flags of a method.")
@@ -120,7 +124,8 @@ def defaults_for(method: str | None, early: argparse.Namespace, saved: dict[str,
         task = find_task(early.task) if early.task else None
         return Defaults(Flags(), Training(), make(kind.name, task))
     source = saved["data"]["source"]
-    flags = Flags(task=saved["task"], data=source and Path(source), seeds=tuple(saved["seeds"]))
+    task = None if recorded_own_task(saved) else saved["task"]  # an own task is restored by `train`
+    flags = Flags(task=task, data=source and Path(source), seeds=tuple(saved["seeds"]))
     fields = {name: value for name, value in saved["algorithm"].items() if name != "name"}
     return Defaults(flags, _restored(Training, saved["training"], early.out), _restored(kind, fields, early.out))
 
@@ -178,15 +183,17 @@ def run_training(flags: Flags, training: Any, kind: Any, fields: dict[str, Any])
     from gtrl.data.load import load_dataset
     from gtrl.training.train import train
 
-    if flags.eval_during and flags.eval_episodes < 1:
+    if flags.task and (flags.env or flags.goals):
+        raise ConfigError("--task has an environment and goals of its own: give --task, or --env and --goals.")
+    if flags.eval_during and flags.eval_episodes is not None and flags.eval_episodes < 1:
         raise ConfigError(f"--eval-episodes is {flags.eval_episodes} and must be at least 1.")
     task = find_task(flags.task) if flags.task else None
     path = data_path(flags.data, task)
     check_output_folder(flags.out or Path("runs"))
     return train(  # the data has no name here, so that a shard's memory can be freed
-        kind, load_dataset(path, task), out=flags.out, seeds=flags.seeds, training=training,
-        callbacks=callbacks_for(flags), resume=flags.resume, accept_changes=flags.accept_changes, handle_signals=True,
-        **fields,
+        kind, load_dataset(path, task), env=flags.env, goals=flags.goals, out=flags.out, seeds=flags.seeds,
+        training=training, callbacks=callbacks_for(flags), resume=flags.resume, accept_changes=flags.accept_changes,
+        handle_signals=True, **fields,
     )  # fmt: skip
 
 

@@ -6,11 +6,14 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
+
+import numpy as np
 
 from gtrl.envs.isolation import ignore_warnings
 from gtrl.errors import ConfigError, GtrlError
-from gtrl.registry import resolve
+from gtrl.registry import import_module, resolve
 from gtrl.tasks import Task
 from gtrl.tasks.ogbench import OGBENCH
 
@@ -29,8 +32,9 @@ def make_environment(task: Task, **options: Any) -> Any:
         except GtrlError:
             raise
         except Exception as error:
+            reason = " ".join(str(error).split())  # one line
             raise ConfigError(
-                f"the environment of {task.name} cannot be made: {type(error).__name__}: {error}"
+                f"the environment of {task.name} cannot be made: {type(error).__name__}: {reason}"
             ) from error
         import gymnasium
 
@@ -39,9 +43,35 @@ def make_environment(task: Task, **options: Any) -> Any:
         limit = task.episode_length or _step_limit(env)
         if limit is None:
             limit = DEFAULT_EPISODE_LENGTH
-            advice = "set another limit with Task(episode_length=...)"
-            log.warning("%s has no step limit, so its episodes end after %s steps; %s.", task.name, limit, advice)
+            _warn_of_default_limit(task.name)
         return env if _step_limit(env) == limit else gymnasium.wrappers.TimeLimit(env, limit)
+
+
+@lru_cache  # once, however many environments there are
+def _warn_of_default_limit(name: str) -> None:
+    advice = "register it with max_episode_steps, wrap it in a TimeLimit or set Task(episode_length=...)"
+    log.warning("%s has no step limit, so its episodes end after %s steps; %s.", name, DEFAULT_EPISODE_LENGTH, advice)
+
+
+def action_bounds(task_or_env: Any) -> tuple[np.ndarray, np.ndarray] | None:
+    """Returns the smallest and largest actions of an environment, in float64; None if it has no finite bounds.
+
+    A task's environment is made for this. None also if its action space is not a `Box` of vectors, or if a lower bound
+    is not below its upper one.
+    """
+    import gymnasium
+
+    env = make_environment(task_or_env) if isinstance(task_or_env, Task) else task_or_env
+    space = env.action_space
+    if env is not task_or_env:
+        env.close()
+    if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
+        return None
+    low, high = np.asarray(space.low, np.float64), np.asarray(space.high, np.float64)
+    limit = np.finfo(np.float32).max / 2  # spaces without bounds may also have the largest number
+    if not (np.isfinite(low) & np.isfinite(high) & (np.abs(low) < limit) & (np.abs(high) < limit)).all():
+        return None
+    return (low, high) if (low < high).all() else None
 
 
 def _make_without_graphics(task: Task, options: dict[str, Any]) -> Any:
@@ -73,7 +103,17 @@ def _make(task: Task, options: dict[str, Any]) -> Any:
         return resolve(environment)(**options)
     import gymnasium
 
-    return gymnasium.make(environment, **options)
+    module, _, name = environment.rpartition(":")
+    if module:
+        import_module(module, f"the module '{module}' of the environment '{environment}'")
+    try:
+        # Without Gymnasium's checker: every worker would repeat its warnings.
+        return gymnasium.make(name, **{"disable_env_checker": True, **options})
+    except (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv) as error:
+        reason = " ".join(str(error).split()).rstrip(".")
+        where = f"in {module} " if module else ""
+        hint = "register it there" if module else f"name the module that registers it, my_package:{name}"
+        raise ConfigError(f"no Gymnasium environment '{name}' is registered {where}({reason}): {hint}.") from error
 
 
 def _step_limit(env: Any) -> int | None:

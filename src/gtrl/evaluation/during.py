@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from gtrl.errors import ConfigError, RunError
 from gtrl.evaluation.evaluate import Row, evaluate_in_background, success_rate, write_value_maps
-from gtrl.tasks import EPISODES_PER_GOAL
+from gtrl.tasks import default_episodes
 from gtrl.training.session import Callback, Session
 from gtrl.workers import default_workers
 
@@ -21,22 +21,26 @@ class EvaluateDuring(Callback):
     accelerator, so they are computed after training.
 
     Args:
-        episodes: Episodes per goal.
+        episodes: Episodes per goal; the default is that of `gtrl.evaluate`.
         workers: Number of worker processes; by default all cores but one.
     """
 
     name = "evaluate-during"
 
-    def __init__(self, episodes: int = EPISODES_PER_GOAL, workers: int | None = None) -> None:
-        if episodes < 1 or (workers is not None and workers < 1):
+    def __init__(self, episodes: int | None = None, workers: int | None = None) -> None:
+        if any(count is not None and count < 1 for count in (episodes, workers)):
             raise ConfigError(f"episodes ({episodes}) and workers ({workers}) of an evaluation must be positive.")
-        self.episodes = episodes
+        self.given_episodes = episodes
         self.workers = workers or max(1, default_workers() - 1)
 
     def on_start(self, session: Session) -> None:
         if session.task is None or session.task.environment is None:
-            raise ConfigError("there is no environment to evaluate in: the data has no task with one.")
+            raise ConfigError(
+                "there is no environment to evaluate in: give a task that has one, or name an environment with --env "
+                "my_package:MyEnv-v0 (in Python, env=...)."
+            )
         self.session, self.task = session, session.task
+        self.episodes = self.given_episodes or default_episodes(session.task)
         self.cancelled = threading.Event()
         self.pending: dict[int, Future[list[Row]]] = {}
         self.evaluated: set[int] = set()

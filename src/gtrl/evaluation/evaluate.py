@@ -9,15 +9,25 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from gtrl import console
+from gtrl.envs.goals import check_environment
 from gtrl.envs.maze import Maze, maze_of
 from gtrl.errors import ConfigError, GtrlError, RunError, UnknownNameError
-from gtrl.evaluation.rollout import Outcome, roll_out
+from gtrl.evaluation.rollout import Outcome, observation_names, roll_out
 from gtrl.io.npz import write_npz
 from gtrl.registry import load_plugins
 from gtrl.runs.events import EventFile, success_rates
 from gtrl.runs.policy import POLICIES, load_policy
 from gtrl.runs.run import Run, checkpoint_path, display_name
-from gtrl.tasks import EPISODES_PER_GOAL, SCORED_STEPS, Task, find_task
+from gtrl.tasks import (
+    SCORED_STEPS,
+    OwnTask,
+    Task,
+    changed_task,
+    default_episodes,
+    find_task,
+    recorded_own_task,
+)
+from gtrl.tasks.own import Environment, GoalVectors
 
 if TYPE_CHECKING:
     from gtrl.training.session import Callback
@@ -34,7 +44,9 @@ def evaluate(
     what: str | Path | Run,
     *,
     task: str | Task | None = None,
-    episodes: int = EPISODES_PER_GOAL,
+    make_env: Environment | None = None,
+    goals: GoalVectors | None = None,
+    episodes: int | None = None,
     step: Steps = None,
     workers: int | None = None,
     base_seed: int = 0,
@@ -51,7 +63,11 @@ def evaluate(
     Args:
         what: A run, its directory, or a policy file (`.npz`).
         task: A task, its name, or `module:NAME`; by default the task that the policies were trained for.
-        episodes: Episodes per goal.
+        make_env: Instead of a task, an environment of your own: a function or class that makes it, a Gymnasium id, or
+            `module:factory`. By default the one that the run records.
+        goals: The goals to evaluate in this environment, one row per goal: an array, or a CSV, npy or npz file. By
+            default the environment chooses a goal at each reset.
+        episodes: Episodes per goal; by default 50, and in an environment of your own at least 100 over all goals.
         step: The step whose policies are evaluated, several of them, or "all" for every step with policies; by default
             the steps that count for the score (800K, 900K and 1M, if saved) and the last one.
         workers: Number of worker processes; by default one per core. The results do not depend on it.
@@ -63,7 +79,10 @@ def evaluate(
     """
     check_arguments(episodes, workers, base_seed)
     _check_callbacks(callbacks)
-    policies = find_policies(what, step, task)
+    policies = find_policies(what, step, task, make_env, goals)
+    episodes = episodes or default_episodes(policies.task)
+    if isinstance(policies.task, OwnTask):
+        log.info("evaluating in %s", describe_episodes(policies.task, episodes))
     rows = _evaluate(policies, episodes, workers, base_seed, show, maps)
     by_step = {step: [row for row in rows if row["step"] == step] for step in sorted({row["step"] for row in rows})}
     if policies.run:
@@ -150,9 +169,17 @@ def _evaluate(
     ]
 
 
-def check_arguments(episodes: int, workers: int | None, base_seed: int) -> None:
+def describe_episodes(task: Task, episodes: int) -> str:
+    """Returns the task and what is evaluated in it, in words."""
+    if task.goals is None:
+        return f"{task.name}: {episodes} episodes, each with a goal of the environment's own"
+    count = len(task.goal_names)
+    return f"{task.name}: {count} goal{'s'[: count != 1]}, {episodes} episode{'s'[: episodes != 1]} each"
+
+
+def check_arguments(episodes: int | None, workers: int | None, base_seed: int) -> None:
     """Raises `ConfigError` unless these are valid arguments of `evaluate`."""
-    if episodes < 1:
+    if episodes is not None and episodes < 1:
         raise ConfigError(f"episodes is {episodes} and must be at least 1.")
     if workers is not None and workers < 1:
         raise ConfigError(f"workers is {workers} and must be at least 1.")
@@ -194,28 +221,36 @@ class PolicySet(NamedTuple):
     task: Task
 
 
-def find_policies(what: str | Path | Run, step: Steps, task: str | Task | None = None) -> PolicySet:
-    """Finds the policies of a run or policy file, their plugins and their task.
+def find_policies(
+    what: str | Path | Run,
+    step: Steps,
+    task: str | Task | None = None,
+    env: Environment | None = None,
+    goals: GoalVectors | None = None,
+) -> PolicySet:
+    """Finds the policies of a run or policy file, their plugins and their task: a given one, or that of the training.
+
+    An environment and goals of the user's own take the place of a task.
 
     Raises:
         RunError: If the run, the step or the task does not exist.
-        ConfigError: If the goals of the task do not fit the policies.
+        ConfigError: If the goals of the task, or an environment of the user's own, do not fit the policies.
     """
     run = None if isinstance(what, (str, Path)) and str(what).endswith(".npz") else Run.open(what)
     _load_plugins(run)
     paths = _policy_paths(run, step) if run else [Path(str(what))]
     headers = [load_policy(path).header for path in paths]
     plugins = {POLICIES.module_of(header["kind"]) for header in headers}  # workers need no other plugins
-    if isinstance(task, str):
-        task = find_task(task)
     if "__main__" in plugins:
         raise RunError(
             "this kind of policy is defined in a script; define it in a module, which worker processes can import."
         )
-    task = task or _task_of(headers[0])
+    task = _choose_task(run, headers[0], task, env, goals)
     if isinstance(task.goals, tuple) and len(task.goals[0]) != headers[0]["goal_dim"]:
         found, expected = len(task.goals[0]), headers[0]["goal_dim"]
         raise ConfigError(f"the goals of {task.name} have {found} numbers, and the policy was trained on {expected}.")
+    if isinstance(task, OwnTask):
+        check_environment(task, headers[0], observation_names(headers[0]))
     return PolicySet(run, paths, headers, tuple(filter(None, plugins)), task)
 
 
@@ -245,15 +280,44 @@ def _policy_paths(run: Run, step: Steps) -> list[Path]:
     return [run.policy_path(seed, each) for each in steps for seed in run.seeds]
 
 
+def _choose_task(
+    run: Run | None,
+    header: dict[str, Any],
+    task: str | Task | None,
+    env: Environment | None,
+    goals: GoalVectors | None,
+) -> Task:
+    """Returns the given task, or that of an own environment and goals, or the one of the training."""
+    if task is not None and (env is not None or goals is not None):
+        raise ConfigError("a task has an environment and goals of its own: give a task, or an environment and goals.")
+    recorded = recorded_own_task(run.config) if run else None
+    if env is not None or goals is not None:
+        return changed_task(recorded, env, goals)
+    if task is not None:
+        return find_task(task) if isinstance(task, str) else task
+    if recorded and recorded.environment is None:
+        raise RunError(
+            "the environment of this run cannot be made again: it was given as a function that cannot be imported by "
+            f"its name, so config.json does not have it; {NAME_AN_ENVIRONMENT}."
+        )
+    return recorded or _task_of(header)
+
+
+NAME_AN_ENVIRONMENT = "name one with --env my_package:MyEnv-v0 (in Python, make_env=...)"
+
+
 def _task_of(header: dict[str, Any]) -> Task:
     if not header.get("task"):
-        raise RunError("this policy was trained on data without a task, so there is no environment to evaluate it in.")
+        raise RunError(
+            "this policy was trained on data without a task, so there is no environment to evaluate it in; "
+            f"{NAME_AN_ENVIRONMENT}."
+        )
     try:
         return find_task(header["task"])
     except UnknownNameError as error:
         raise RunError(
             f"this policy was trained for the task '{header['task']}', which is unknown here: name it with "
-            "--task my_module:TASK (in Python, task=...)."
+            "--task my_module:TASK (in Python, task=...), or name an environment with --env (make_env=...)."
         ) from error
 
 

@@ -6,22 +6,23 @@ Every episode has random streams of its own, so its outcome does not depend on t
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from gtrl.envs.goals import GoalEpisodes
 from gtrl.envs.isolation import IsolatedEnv
 from gtrl.envs.make import DEFAULT_EPISODE_LENGTH, make_environment
-from gtrl.errors import EpisodeError
-from gtrl.registry import load_plugins
+from gtrl.errors import ConfigError, EpisodeError
+from gtrl.registry import load_plugins, reference_of
 from gtrl.runs.policy import ROWS, Policy, load_policy
 from gtrl.tasks import Task
-from gtrl.workers import default_workers, map_unordered
+from gtrl.workers import Portable, default_workers, map_unordered
 
 
 @dataclass(frozen=True)
@@ -67,10 +68,10 @@ class Job:
 
 
 @lru_cache(maxsize=ROWS)
-def _environment(task: Task, index: int) -> GoalEpisodes:
+def _environment(task: Task, index: int, names: tuple[str, ...] = ()) -> GoalEpisodes:
     """Returns an environment of this process, built on first use."""
     del index  # part of the cache key only
-    return GoalEpisodes(task, IsolatedEnv(make_environment(task)))
+    return GoalEpisodes(task, IsolatedEnv(make_environment(task)), names)
 
 
 _environment_counts: dict[tuple[Task, int], int] = {}  # results of `_environment_count` in this process
@@ -86,8 +87,9 @@ def _environment_count(policy: Policy, job: Job) -> int:
     if job.share is None:
         return ROWS
     if (job.task, job.share) not in _environment_counts:
-        _environment(job.task, 0)  # not timed: the first one also imports the simulator
-        build_seconds = _seconds_of(lambda: _environment(job.task, 1))
+        names = observation_names(policy.header)
+        _environment(job.task, 0, names)  # not timed: the first one also imports the simulator
+        build_seconds = _seconds_of(lambda: _environment(job.task, 1, names))
         arrays = [np.zeros(policy.header[f"{name}_dim"], np.float32) for name in ("observation", "goal")]
         act_seconds = min(_seconds_of(lambda: policy(*arrays)) for _ in range(3))
         steps = job.share * (job.task.episode_length or DEFAULT_EPISODE_LENGTH)
@@ -138,11 +140,15 @@ def start_episode(env: GoalEpisodes, episode: Episode, job: Job, policy: Policy)
     """Resets the environment for an episode; raises an `EpisodeError` if the shapes do not fit the policy."""
     with episode_errors(job.task, episode):
         running = RunningEpisode(env, episode, job)
-        for name, array in (("observation", running.observation), ("goal", running.goal)):
-            expected = policy.header[f"{name}_dim"]
-            if array.shape != (expected,):
-                raise EpisodeError(f"the {name} has the shape {array.shape}, and the policy takes {expected} numbers")
+        env.check_sizes(running.observation, running.goal, policy.header)
         return running
+
+
+def observation_names(header: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns the names of the columns of a policy's observations from its header; empty if it has none."""
+    columns = header.get("columns")
+    names = columns.get("observation") if isinstance(columns, Mapping) else None
+    return tuple(map(str, names)) if isinstance(names, list | tuple) else ()
 
 
 @contextmanager
@@ -164,10 +170,11 @@ def run_episodes(policy: Policy, job: Job) -> list[Outcome]:
 
     All running episodes share one call of the policy per step. Outcomes do not depend on which episodes run together.
     """
+    names = observation_names(policy.header)
     waiting = iter(job.episodes)
     first = list(itertools.islice(waiting, _environment_count(policy, job)))
     running = [
-        start_episode(_environment(job.task, index), episode, job, policy) for index, episode in enumerate(first)
+        start_episode(_environment(job.task, index, names), episode, job, policy) for index, episode in enumerate(first)
     ]
     outcomes = []
     while running:
@@ -192,6 +199,27 @@ def run_episodes(policy: Policy, job: Job) -> list[Outcome]:
 def _run_job(job: Job) -> list[Outcome]:
     load_plugins(job.plugins)
     return run_episodes(load_policy(job.policy), job)
+
+
+def portable(task: Task) -> Task:
+    """Returns the task with functions that can be sent to worker processes, also those of scripts, and closures.
+
+    Raises:
+        ConfigError: If a function cannot be sent.
+    """
+    changes = {}
+    for name in ("environment", "success"):
+        function = getattr(task, name)
+        if callable(function) and not isinstance(function, Portable) and reference_of(function) is None:
+            try:
+                changes[name] = Portable.of(function)
+            except Exception as error:  # pickling may raise any error
+                what = "the environment's factory" if name == "environment" else "the success function"
+                raise ConfigError(
+                    f"{what} of {task.name} cannot be sent to worker processes ({type(error).__name__}: {error}): "
+                    "define it in a module, as a function that needs nothing that is open or running."
+                ) from error
+    return replace(task, **changes) if changes else task
 
 
 def roll_out(
@@ -226,6 +254,7 @@ def roll_out(
     Yields:
         The index of the policy and the outcome of one of its episodes, in the order in which they finish.
     """
+    task = portable(task)
     goals = range(1, len(task.goal_names) + 1)
     todo = [Episode(goal, number) for number in range(episodes) for goal in goals]
     # Several jobs per worker, so that none idles at the end, but enough episodes in each to fill its batch. A job must

@@ -3,6 +3,7 @@
 from gtrl.errors import ConfigError
 from gtrl.registry import Registry
 from gtrl.tasks.ogbench import EXTRA_TASKS, TASKS, OGBenchTask
+from gtrl.tasks.own import OwnTask, changed_task, default_episodes, own_task, recorded_own_task
 from gtrl.tasks.protocol import (
     ACTOR_GOALS,
     BATCH_SIZE,
@@ -46,9 +47,14 @@ __all__ = [
     "VALUE_GOALS",
     "Goals",
     "OGBenchTask",
+    "OwnTask",
     "Task",
+    "changed_task",
+    "default_episodes",
     "find_task",
     "ogbench_task",
+    "own_task",
+    "recorded_own_task",
 ]  # fmt: skip
 
 REGISTERED: Registry[Task] = Registry("task", "gtrl.tasks", lambda thing: isinstance(thing, Task), TASKS | EXTRA_TASKS)

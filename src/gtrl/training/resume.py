@@ -19,7 +19,7 @@ from gtrl.errors import RunError
 from gtrl.io.atomic import PARTIAL_SUFFIX
 from gtrl.runs import checkpoints
 from gtrl.runs.run import LOCK, NON_FINITE_REPORT, Run
-from gtrl.tasks import REGISTERED, Task
+from gtrl.tasks import REGISTERED, OwnTask, Task
 from gtrl.training.config import Training
 from gtrl.training.loop import State
 
@@ -43,6 +43,7 @@ def describe(algorithm: Algorithm, training: Training, data: Data, seeds: Sequen
     return {
         "gtrl": __version__,
         "task": data.task.name if data.task else None,
+        **({"environment": data.task.record()} if isinstance(data.task, OwnTask) else {}),
         "algorithm": {"name": algorithm.name, **dataclasses.asdict(algorithm)},
         "training": dataclasses.asdict(training) | {"fast": list(training.update.fast)},
         "seeds": list(seeds),

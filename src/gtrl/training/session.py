@@ -21,7 +21,7 @@ from gtrl.registry import Registry
 from gtrl.runs.checkpoints import Writer
 from gtrl.runs.policy import save_policy
 from gtrl.runs.run import Run
-from gtrl.tasks import Task
+from gtrl.tasks import OwnTask, Task
 from gtrl.training import driver, monitor
 from gtrl.training.config import Training
 from gtrl.training.loop import State, seed_keys
@@ -238,6 +238,6 @@ class Session:
 
     def _goal_form(self) -> str:
         """What the policy's goals are: "oracle" (the task's), "state" (a whole state) or "own" (the user's)."""
-        if self.task:
+        if self.task and not isinstance(self.task, OwnTask):
             return "oracle"
         return "state" if self.spec.goal_dim == self.spec.observation_dim else "own"

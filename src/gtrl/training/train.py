@@ -16,12 +16,14 @@ from gtrl.algorithms import Algorithm
 from gtrl.data.dataset import Data, Dataset
 from gtrl.data.load import as_data
 from gtrl.data.shards import Rotation
+from gtrl.envs.goals import check_environment
 from gtrl.errors import ConfigError, RunError
 from gtrl.io.atomic import remove_partial, write_text
 from gtrl.io.locks import locked
 from gtrl.runs import checkpoints
 from gtrl.runs.run import LOCK, NON_FINITE_REPORT, Run, new_directory
-from gtrl.tasks import Task
+from gtrl.tasks import OwnTask, Task, changed_task, recorded_own_task
+from gtrl.tasks.own import Environment, GoalVectors
 from gtrl.training import compilation, loop
 from gtrl.training import resume as resuming
 from gtrl.training.callbacks import MetricsFile, ProgressBar, TensorBoard, Timing
@@ -36,6 +38,8 @@ def train(
     data: str | Path | Iterable[Any] | Dataset | Data,
     *,
     task: str | Task | None = None,
+    env: Environment | None = None,
+    goals: GoalVectors | None = None,
     out: str | Path | None = None,
     seeds: int | Sequence[int] = (0, 1, 2, 3),
     training: Training | None = None,
@@ -53,6 +57,10 @@ def train(
             defaults; `gtrl.make(name, task)` returns one that has them.
         data: Anything that `gtrl.load_dataset` reads, or a dataset in memory.
         task: The task of `data`, if the data does not name it.
+        env: Instead of a task, an environment of your own in which the policies can be evaluated: a Gymnasium id,
+            `module:factory`, or a function or class that makes it. It is recorded in the run, and so are the goals.
+        goals: The goals to evaluate in this environment, one row per goal: an array, or a CSV, npy or npz file. By
+            default the environment chooses a goal at each reset.
         out: The run directory; by default `runs/<task>/<method>/<time>`.
         seeds: One seed or several, trained in one program.
         training: Settings that are independent of the method; single ones may be given as `fields` instead.
@@ -69,7 +77,8 @@ def train(
     JAX's compilation cache is stored on disk during training, unless it was configured before.
     """
     start_time = time.perf_counter()
-    data = as_data(data, task)
+    data = as_data(data, _own_task(task, env, goals, out if resume else None) or task)
+    _check_own_environment(data)
     algorithm, training = configure(algorithm, training, data.task, data.train.spec, fields)
     seeds = check_seeds(seeds)
     all_callbacks = _with_defaults(callbacks, show)
@@ -93,6 +102,25 @@ def train(
             del data, fresh, states
             session.train(rotation)
     return run
+
+
+def _own_task(
+    task: str | Task | None, env: Environment | None, goals: GoalVectors | None, resumed: str | Path | None
+) -> OwnTask | None:
+    """Returns the task of an environment of the user's own: the given one, or that of the run to resume, if any."""
+    given = env is not None or goals is not None
+    if given and task is not None:
+        raise ConfigError("a task has an environment and goals of its own: give a task, or an environment and goals.")
+    run = Run(Path(resumed).expanduser()) if resumed and task is None else None
+    recorded = recorded_own_task(run.config) if run and run.exists else None
+    return changed_task(recorded, env, goals) if given else recorded
+
+
+def _check_own_environment(data: Data) -> None:
+    """Raises `ConfigError` if policies that are trained on the data could not be evaluated in the own environment."""
+    if isinstance(data.task, OwnTask) and data.task.environment is not None:
+        columns = getattr(data, "columns", None) or {}
+        check_environment(data.task, data.train.spec._asdict(), columns.get("observation", ()))
 
 
 def check_seeds(seeds: int | Sequence[int]) -> list[int]:

@@ -28,7 +28,7 @@ from gtrl.evaluation.values import states_at
 from gtrl.io.atomic import write_text
 from gtrl.runs import checkpoints
 from gtrl.runs.run import DIAGNOSTICS, Run, display_name
-from gtrl.tasks import Task, find_task
+from gtrl.tasks import Task, find_task, recorded_own_task
 from gtrl.training.resume import data_digest
 
 _WITHOUT_DATA = "what needs the dataset is left out"
@@ -134,7 +134,7 @@ class Diagnosis:
             self._note("the luck gap is left out", "the data has no task, so there is no environment")
             return
         try:
-            self.task = find_task(name)
+            self.task = recorded_own_task(self.run.config) or find_task(name)
             self.env = make_environment(self.task)
             maze = navigation_maze(self.task)
         except GtrlError as error:
