@@ -58,7 +58,9 @@ def open_source(source: Any, episode: str | None = None) -> Source:
 def _open_path(source: str, episode: str | None) -> Source:
     path = Path(source).expanduser()
     if not source.startswith(minari.PREFIX) and path.is_file():
-        table = {b"PAR1": parquet_source}.get(_magic(path)[:4]) or (csv_source if path.suffix.lower() in CSV_SUFFIXES else None)
+        table = {b"PAR1": parquet_source}.get(_magic(path)[:4]) or (
+            csv_source if path.suffix.lower() in CSV_SUFFIXES else None
+        )
         if path.suffix.lower() == ".parquet" or table is parquet_source:
             return parquet_source(path, episode)
         if table:
@@ -75,7 +77,9 @@ def _open_path(source: str, episode: str | None) -> Source:
         return minari.minari_source(minari.PREFIX + source)
     if path.exists():
         raise DataError(f"{source} is a device or a pipe, not a file.")
-    raise DataError(f"there is no file or folder {source}, and no Minari dataset of this name in {minari.datasets_folder()}.")
+    raise DataError(
+        f"there is no file or folder {source}, and no Minari dataset of this name in {minari.datasets_folder()}."
+    )
 
 
 def _magic(path: Path) -> bytes:
@@ -99,4 +103,6 @@ def _open_folder(folder: Path) -> Source:
         return lerobot_source(folder)
     if minari.data_folder(folder):
         return minari.minari_source(str(folder))
-    raise DataError(f"the folder {folder} is neither a LeRobot dataset (meta/info.json) nor a Minari one (data/metadata.json).")
+    raise DataError(
+        f"the folder {folder} is neither a LeRobot dataset (meta/info.json) nor a Minari one (data/metadata.json)."
+    )

@@ -46,7 +46,12 @@ def to_numpy(array: Any, depth: int = 0) -> np.ndarray | str:
         return inner.reshape(len(array), width, *inner.shape[1:])
     if pa.types.is_decimal(kind):
         array = array.cast(pa.float64())
-    if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_decimal(kind)):
+    if not (
+        pa.types.is_floating(kind)
+        or pa.types.is_integer(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_decimal(kind)
+    ):
         return NOT_NUMBERS
     if array.null_count and not pa.types.is_floating(array.type):
         array = array.cast(pa.float64())

@@ -27,11 +27,11 @@ class Column(NamedTuple):
     """One column of a field."""
 
     field: str
-    index: int
+    place: int
 
 
 def column_names(name: str, width: int, names: Sequence[str] | None = None) -> list[str]:
-    """Returns a name for each column of a field: those of the format, or `NAME[0]`, `NAME[1]`, …"""
+    """Returns a name for each column of a field: those of the format, else `NAME[0]`, `NAME[1]` and so on."""
     if names is not None and len(names) == width:
         return list(names)
     return [name] if width == 1 else [f"{name}[{index}]" for index in range(width)]
@@ -62,7 +62,7 @@ class Catalog:
 
     def names(self, columns: Sequence[Column]) -> list[str]:
         """Returns a name for each column."""
-        return [self.fields[column.field][column.index] for column in columns]
+        return [self.fields[column.field][column.place] for column in columns]
 
     def _default(self, role: Role) -> list[Column]:
         wanted = getattr(self, role)
@@ -103,9 +103,9 @@ class Catalog:
         own = self.action if role == "action" else self.observation
         for fields in (own, self.fields):
             found = [column for name in fields if name in self.fields for column in self._columns(name)]
-            found = [column for column in found if self.fields[column.field][column.index] == text]
+            found = [column for column in found if self.fields[column.field][column.place] == text]
             if len(found) > 1:
-                listed = " and ".join(f"{column.field}[{column.index}]" for column in found[:3])
+                listed = " and ".join(f"{column.field}[{column.place}]" for column in found[:3])
                 raise DataError(f"{text!r} names several columns: choose between {listed}.")
             if found:
                 return found
@@ -143,7 +143,7 @@ def _sliced(columns: Sequence[Column], text: str, what: str) -> list[Column]:
 
 def pick(rows: Mapping[str, np.ndarray], columns: Sequence[Column]) -> np.ndarray:
     """Returns the chosen columns of some rows: (rows, columns), in float32 if all of them are, else in float64."""
-    runs = [(name, [column.index for column in run]) for name, run in _runs(columns)]
+    runs = [(name, [column.place for column in run]) for name, run in _runs(columns)]
     small = all(rows[name].dtype in (np.float16, np.float32) for name, _ in runs)
     parts = [rows[name].reshape(len(rows[name]), -1)[:, indices] for name, indices in runs]
     return np.concatenate(parts, 1, dtype=np.float32 if small else np.float64)

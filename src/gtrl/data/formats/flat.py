@@ -45,11 +45,12 @@ def fields_of(
     """Divides arrays into fields, with names for their columns, and those that cannot be used, with the reason."""
     fields, unusable = {}, {}
     for name, layout in layouts.items():
-        reason = layout if isinstance(layout, str) else unusable_reason(*layout)
-        if reason is None:
-            fields[name] = column_names(name, width_of(layout[0]), (names or {}).get(name))
-        else:
+        if isinstance(layout, str):
+            unusable[name] = layout
+        elif reason := unusable_reason(*layout):
             unusable[name] = reason
+        else:
+            fields[name] = column_names(name, width_of(layout[0]), (names or {}).get(name))
     return fields, unusable
 
 
@@ -146,7 +147,10 @@ def _check_required(catalog: Catalog, what: Any) -> None:
 def _names(description: Mapping[str, Any]) -> dict[str, list[str]]:
     columns = description.get("columns")
     columns = columns if isinstance(columns, dict) else {}
-    found = {key: columns.get(role) for key, role in (("observations", "observation"), ("actions", "action"), ("goals", "goal"))}
+    found = {
+        key: columns.get(role)
+        for key, role in (("observations", "observation"), ("actions", "action"), ("goals", "goal"))
+    }
     return {key: [str(name) for name in names] for key, names in found.items() if isinstance(names, list)}
 
 
@@ -183,7 +187,9 @@ def _episodes(
                 "does not hold the next state: remove it from the log."
             )
         if breaks.any():
-            notes.append(f"{breaks.sum()} episodes end without a mark: the next observation is not that of the next row")
+            notes.append(
+                f"{breaks.sum()} episodes end without a mark: the next observation is not that of the next row"
+            )
         ends[:-1] |= breaks
     if not ends.any() and successors is None:
         raise DataError("no row is marked as the last of its episode: 'terminals' and 'timeouts' are always false.")
@@ -208,4 +214,4 @@ def _breaks(observations: np.ndarray, successors: np.ndarray) -> np.ndarray:
         raise DataError(f"'{NEXT}' has the shape {successors.shape} where 'observations' has {observations.shape}.")
     rows, following = observations.reshape(len(observations), -1), successors.reshape(len(successors), -1)
     tolerance = TOLERANCE * (rows.max(0) - rows.min(0)) if len(rows) else 0.0
-    return (np.abs(following[:-1] - rows[1:]) > tolerance).any(1)
+    return np.any(np.abs(following[:-1] - rows[1:]) > tolerance, axis=1, keepdims=True)[:, 0]

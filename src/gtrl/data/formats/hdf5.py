@@ -118,7 +118,9 @@ def _robomimic(path: Path, demos: list[str], layouts: dict[str, Layout | str]) -
     """One group per episode; by default the observation is every array below `obs`, or `states` if there is none."""
     with_next = {name.removeprefix("next_") for name in layouts if name.startswith("next_obs/")}
     fields, unusable = fields_of({name: each for name, each in layouts.items() if not name.startswith("next_obs/")})
-    observation = [name for name in fields if name.startswith("obs/")] or [name for name in ("states",) if name in fields]
+    observation = [name for name in fields if name.startswith("obs/")] or [
+        name for name in ("states",) if name in fields
+    ]
     pixels = [name for name in unusable if name.startswith("obs/")]
     notes = [f"{', '.join(pixels)} cannot be used and is not read"] if pixels else []
 
@@ -131,4 +133,10 @@ def _robomimic(path: Path, demos: list[str], layouts: dict[str, Layout | str]) -
                 yield RawEpisode(demo, rows, after)
 
     action = [name for name in ("actions",) if name in fields]
-    return Source({"format": "robomimic", "path": str(path)}, Catalog(fields, observation, action, (), unusable), episodes, {}, notes)
+    return Source(
+        {"format": "robomimic", "path": str(path)},
+        Catalog(fields, observation, action, (), unusable),
+        episodes,
+        {},
+        notes,
+    )

@@ -55,7 +55,7 @@ Parts = tuple[str, dict[str, np.ndarray], dict[str, np.ndarray], dict[str, np.nd
 
 
 def _parts(label: str, episode: Any) -> Parts:
-    """Returns the label of an episode, its observations by name, its other arrays and the state after its last action."""
+    """Returns an episode's label, observations by name, other arrays, and the state after its last action."""
     if isinstance(episode, tuple) and len(episode) == 2:
         episode = {"observations": episode[0], "actions": episode[1]}
     if not isinstance(episode, Mapping):

@@ -74,7 +74,9 @@ def _info(folder: Path) -> dict[str, Any]:
         version = str(info["codebase_version"])
         info["features"].items()
     if not version.startswith("v3"):
-        raise DataError(f"{folder} is a LeRobot dataset of version {version}: convert it to v3.0 with LeRobot's script.")
+        raise DataError(
+            f"{folder} is a LeRobot dataset of version {version}: convert it to v3.0 with LeRobot's script."
+        )
     if info.get("storage_format", "parquet") != "parquet":
         raise DataError(f"{folder} is stored as {info['storage_format']!r}: only parquet files can be read.")
     return info
@@ -88,8 +90,9 @@ def _element_names(names: Any) -> list[str] | None:
             names = inner[0]
         elif inner and all(isinstance(value, int) for value in inner):
             names = sorted(names, key=names.__getitem__)
-    valid = isinstance(names, list) and all(isinstance(name, str) for name in names) and len(set(names)) == len(names)
-    return names if valid else None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        return None
+    return names if len(set(names)) == len(names) else None
 
 
 def _data_files(folder: Path) -> list[Path]:
@@ -113,4 +116,6 @@ def _check_complete(folder: Path, info: Mapping[str, Any], episodes: np.ndarray)
     numbers, counts = np.unique(episodes, return_counts=True)
     for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
         if lengths.get(number) != count:
-            raise DataError(f"{folder}: episode {number} has {count} frames where meta/episodes says {lengths.get(number)}.")
+            raise DataError(
+                f"{folder}: episode {number} has {count} frames where meta/episodes says {lengths.get(number)}."
+            )

@@ -18,7 +18,7 @@ def import_extra(module: str, extra: str, what: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as cause:
-        raise DataError(f"{what} needs a package that is not installed: pip install \"gtrl[{extra}]\".") from cause
+        raise DataError(f'{what} needs a package that is not installed: pip install "gtrl[{extra}]".') from cause
 
 
 @contextmanager

@@ -102,8 +102,7 @@ def _bounds(source: Source, acted: list[Column]) -> tuple[np.ndarray | None, np.
     if any(column.field not in source.bounds for column in acted):
         return None, None
     low, high = (
-        np.array([source.bounds[name][side].reshape(-1)[index] for name, index in acted], np.float64)
-        for side in (0, 1)
+        np.array([source.bounds[name][side].reshape(-1)[index] for name, index in acted], np.float64) for side in (0, 1)
     )
     if not (np.isfinite(low) & np.isfinite(high) & (low < high)).all():
         return None, None
@@ -164,4 +163,6 @@ def _check_widths(episodes: Sequence[Episode]) -> None:
         widths = [None if (value := getattr(episode, key)) is None else value.shape[1] for episode in episodes]
         for episode, width in zip(episodes, widths, strict=True):
             if width != widths[0]:
-                raise DataError(f"{episode.label} has {width} columns of {key} where {episodes[0].label} has {widths[0]}.")
+                raise DataError(
+                    f"{episode.label} has {width} columns of {key} where {episodes[0].label} has {widths[0]}."
+                )

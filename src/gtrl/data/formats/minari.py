@@ -136,7 +136,9 @@ def _with_spaces(
         for label, rows in read([long[name] for name in wanted]):
             yield RawEpisode(label, {short[name]: values for name, values in rows.items()})
 
-    bounds = {name: pair for name, pair in bounds.items() if all(side.size == len(fields.get(name, ())) for side in pair)}
+    bounds = {
+        name: pair for name, pair in bounds.items() if all(side.size == len(fields.get(name, ())) for side in pair)
+    }
     return Source(origin, Catalog(fields, observation, action, goal, unusable), episodes, bounds, notes)
 
 
@@ -186,7 +188,18 @@ def _arrow(folder: Path) -> tuple[Layouts, Any]:
 # --- writing ---
 
 
-def write_minari(name: str, arrays: Mapping[str, np.ndarray], low: Any = None, high: Any = None) -> list[str]:
+def check_new(name: str) -> Path:
+    """Returns the folder of a dataset that is to be written; raises a `DataError` if the id is invalid or in use."""
+    name = name.removeprefix(PREFIX)
+    folder = folder_of_id(name)
+    if not re.fullmatch(r".+-v\d+", name):
+        raise DataError(f"the id of a new Minari dataset ends with its version: {name}-v0.")
+    if folder.exists():
+        raise DataError(f"there is already a Minari dataset {name!r} in {datasets_folder()}: choose another version.")
+    return folder
+
+
+def write_minari(name: str, arrays: Mapping[str, np.ndarray], low: Any = -np.inf, high: Any = np.inf) -> list[str]:
     """Writes the arrays of a dataset file as a new Minari dataset; returns notes on what it does not hold.
 
     Args:
@@ -199,16 +212,12 @@ def write_minari(name: str, arrays: Mapping[str, np.ndarray], low: Any = None, h
     import_extra("h5py", "minari", "writing Minari datasets")
     from gymnasium.spaces import Box, Dict
 
+    folder = check_new(name)
     name = name.removeprefix(PREFIX)
-    folder = folder_of_id(name)
-    if not re.fullmatch(r".+-v\d+", name):
-        raise DataError(f"the id of a new Minari dataset ends with its version: {name}-v0.")
-    if folder.exists():
-        raise DataError(f"there is already a Minari dataset {name!r} in {datasets_folder()}: choose another version.")
 
-    def box(rows: np.ndarray, low: Any = None, high: Any = None) -> Any:
-        sides = (np.full(rows.shape[1:], side) if given is None else given for side, given in ((-np.inf, low), (np.inf, high)))
-        return Box(*(np.asarray(side, rows.dtype) for side in sides), dtype=rows.dtype)
+    def box(rows: np.ndarray, low: Any = -np.inf, high: Any = np.inf) -> Any:
+        lowest, highest = (np.broadcast_to(bound, rows.shape[1:]).astype(rows.dtype) for bound in (low, high))
+        return Box(lowest, highest, dtype=rows.dtype.type)
 
     spaces = {key: box(arrays[array]) for key, array in OBSERVED.items() if array in arrays}
     space = Dict(spaces) if len(spaces) > 1 else spaces["observation"]
