@@ -84,7 +84,7 @@ def write_robomimic(path: Path, log: dict[str, np.ndarray]) -> Path:
 
 def write_csv(path: Path, log: dict[str, np.ndarray]) -> Path:
     """One row per state, with empty cells where there is no action; rows of the episodes alternate."""
-    lines = []
+    lines: list[list[Any]] = []
     for number, (states, actions) in enumerate(episodes_of(log)):
         cells = [*([repr(float(value)) for value in action] for action in actions), ["", ""]]
         for step, (state, action) in enumerate(zip(states, cells, strict=True)):

@@ -65,7 +65,7 @@ class Catalog:
         return [self.fields[column.field][column.place] for column in columns]
 
     def _default(self, role: Role) -> list[Column]:
-        wanted = getattr(self, role)
+        wanted = [name for name in getattr(self, role) if name in self.fields or name in self.unusable]
         for name in wanted:
             if name in self.unusable:
                 raise self._unusable(name)

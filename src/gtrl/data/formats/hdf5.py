@@ -81,9 +81,9 @@ class Hdf5File:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Hdf5File]:
+def opened(path: Path, extra: str = "hdf5") -> Iterator[Hdf5File]:
     """Opens a file for reading; whatever h5py raises on a damaged one becomes a one-line error."""
-    h5py = import_extra("h5py", "hdf5", "reading HDF5")
+    h5py = import_extra("h5py", extra, "reading HDF5")
     with readable(path, FORMAT), h5py.File(path, "r") as root:
         yield Hdf5File(root, path, h5py)
 

@@ -62,13 +62,14 @@ def read_source(source: Source, observation: Selectors, goal: Selectors, action:
     observed = catalog.choose(observation, "observation")
     acted = catalog.choose(action, "action")
     goals = catalog.choose(goal, "goal")
-    notes = list(source.notes)
+    fields = {column.field for column in (*observed, *acted, *goals)}
+    notes: list[str] = []
+    episodes = [_chosen(each, catalog, observed, acted, goals, notes) for each in source.episodes(fields)]
+    notes = [*source.notes, *notes]  # reading may have added some
     notes += [
         f"{name!r} is the commanded goal, which says little about what an action reaches: prefer the achieved one"
         for name in commanded(goals)
     ]
-    fields = {column.field for column in (*observed, *acted, *goals)}
-    episodes = [_chosen(episode, observed, acted, goals, notes) for episode in source.episodes(fields)]
     arrays = assemble(episodes, notes)
     columns = {role: catalog.names(chosen) for role, chosen in (("observation", observed), ("action", acted))}
     columns["goal"] = catalog.names(goals or observed)
@@ -77,12 +78,20 @@ def read_source(source: Source, observation: Selectors, goal: Selectors, action:
 
 
 def _chosen(
-    episode: RawEpisode, observed: list[Column], acted: list[Column], goals: list[Column], notes: list[str]
+    episode: RawEpisode,
+    catalog: Catalog,
+    observed: list[Column],
+    acted: list[Column],
+    goals: list[Column],
+    notes: list[str],
 ) -> Episode:
     """Picks the chosen columns, and the state after the last action if all of its columns are there."""
-    for name, values in episode.rows.items():
+    for name, values in (*episode.rows.items(), *episode.after.items()):
         if values.dtype.kind not in "biuf":
             raise DataError(f"{name!r} does not hold real numbers in {episode.label}.")
+        width, expected = int(np.prod(values.shape[1:])), len(catalog.fields.get(name, ()))
+        if width != expected:
+            raise DataError(f"{name!r} has {width} columns in {episode.label}, where it has {expected} in others.")
     missing = {column.field for column in (*observed, *goals)} - set(episode.after)
     if missing and episode.after:
         notes.append(f"{min(missing)!r} is not logged after the last action, so the state after it is left out")
@@ -117,7 +126,6 @@ def assemble(episodes: Sequence[Episode], notes: list[str]) -> dict[str, np.ndar
     if not episodes:
         raise DataError("the log has no episodes.")
     parts = [_rows(episode) for episode in episodes]
-    _check_widths(episodes)
     observations, actions = (np.concatenate([part[index] for part in parts]) for index in (0, 1))
     last = np.cumsum([len(part[0]) for part in parts]) - 1
     terminals = np.zeros(len(observations), bool)
@@ -156,13 +164,3 @@ def _rows(episode: Episode) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         raise DataError(f"{episode.label} has a single state and therefore no transition: leave it out.")
     missing = np.full((len(observations) - len(actions), actions.shape[1]), np.nan, actions.dtype)
     return observations, np.concatenate([actions, missing]), goals
-
-
-def _check_widths(episodes: Sequence[Episode]) -> None:
-    for key in ("observations", "actions", "goals"):
-        widths = [None if (value := getattr(episode, key)) is None else value.shape[1] for episode in episodes]
-        for episode, width in zip(episodes, widths, strict=True):
-            if width != widths[0]:
-                raise DataError(
-                    f"{episode.label} has {width} columns of {key} where {episodes[0].label} has {widths[0]}."
-                )

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import warnings
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -153,7 +154,7 @@ def _plain(name: str) -> str:
 
 
 def _hdf5(path: Path) -> tuple[Layouts, Any]:
-    with hdf5.opened(path) as file:
+    with hdf5.opened(path, "minari") as file:
         names = hdf5.numbered(file.root, "episode")
         if not names:
             raise DataError(f"{path} has no episodes.")
@@ -161,7 +162,7 @@ def _hdf5(path: Path) -> tuple[Layouts, Any]:
     original = {_plain(name): name for name in stored}
 
     def read(wanted: Collection[str]) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-        with hdf5.opened(path) as file:
+        with hdf5.opened(path, "minari") as file:
             for name in names:
                 yield name, {key: file.read(file.group(name), original[key]) for key in wanted}
 
@@ -223,9 +224,11 @@ def write_minari(name: str, arrays: Mapping[str, np.ndarray], low: Any = -np.inf
     space = Dict(spaces) if len(spaces) > 1 else spaces["observation"]
     buffers = [_buffer(rows) for rows in _split(arrays)]
     try:
-        minari.create_dataset_from_buffers(
-            name, buffers, action_space=box(arrays["actions"], low, high), observation_space=space
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about a missing author, link to code and environment
+            minari.create_dataset_from_buffers(
+                name, buffers, action_space=box(arrays["actions"], low, high), observation_space=space
+            )
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
