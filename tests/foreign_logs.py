@@ -3,6 +3,7 @@
 import csv
 import json
 from collections.abc import Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,7 @@ def write_csv(path: Path, log: dict[str, np.ndarray]) -> Path:
     with path.open("w", newline="") as file:
         table = csv.writer(file)
         table.writerow(["episode", "step", *(f"obs_{name}" for name in STATE_NAMES), "action_0", "action_1"])
-        table.writerows(sorted(lines, key=lambda line: (line[1], line[0])))
+        table.writerows(sorted(lines, key=itemgetter(1, 0)))
     return path
 
 

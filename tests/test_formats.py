@@ -305,6 +305,19 @@ def short_array(file: h5py.File) -> None:
     file["actions"] = np.zeros((14, 2))
 
 
+def wide_array(file: h5py.File) -> None:
+    del file["actions"]
+    file.create_dataset("actions", (15, 10**12), "f8", chunks=(1, 100))
+
+
+def loops(file: h5py.File) -> None:
+    """Groups that contain each other many times."""
+    del file["actions"]
+    for number in range(10):
+        file[f"infos/loop_{number}"] = file["infos"]
+        file[f"infos/root_{number}"] = file["/"]
+
+
 def lerobot(path: Path, **changes: Any) -> Path:
     info = path / "meta" / "info.json"
     logs.write_lerobot(path, LOG)
@@ -327,6 +340,14 @@ def minari_without(pattern: str, storage: str = "hdf5") -> str:
     folder = Path(os.environ["MINARI_DATASETS_PATH"]) / collect_minari("robot/cut-v0", storage) / "data"
     truncated(next(folder.glob(pattern)))
     return "minari:robot/cut-v0"
+
+
+def minari_deep() -> str:
+    """A Minari dataset whose observation space is nested too deeply."""
+    path = Path(os.environ["MINARI_DATASETS_PATH"]) / collect_minari("robot/deep-v0") / "data" / "metadata.json"
+    space = '{"subspaces": {"a": ' * 5000 + "{}" + "}}" * 5000
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"observation_space": space}))
+    return "minari:robot/deep-v0"
 
 
 def csv_text(path: Path, text: str) -> Path:
@@ -390,6 +411,13 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
     "external storage": (lambda p: hdf5(p / "x.h5", external_storage), "is stored in another file, which is not read"),
     "text in HDF5": (lambda p: hdf5(p / "x.h5", text_array), "'actions' does not hold real numbers"),
     "mixed lengths": (lambda p: hdf5(p / "x.h5", short_array), "'actions' has 14 rows where 'observations' has 15"),
+    "wide HDF5": (lambda p: hdf5(p / "x.h5", wide_array), "'actions' has 1,000,000,000,000 columns"),
+    "endless HDF5": (lambda p: hdf5(p / "x.h5", loops), "which columns are the action"),
+    "wide LeRobot": (
+        lambda p: lerobot(p, features={"action": {"dtype": "float32", "shape": [10**6] * 3, "names": None}}),
+        "which columns are the observation",
+    ),
+    "deep metadata": (lambda _: minari_deep(), "not a readable Minari dataset"),
     "truncated parquet": (lambda p: truncated(logs.write_parquet(p / "x.parquet", LOG)), "not a readable parquet file"),
     "parquet bomb": (lambda p: bomb_parquet(p / "x.parquet"), "claims to unpack to"),
     "old LeRobot": (lambda p: lerobot(p, codebase_version="v2.1"), "is a LeRobot dataset of version v2.1"),

@@ -5,6 +5,7 @@ transition, and the state after the last action is not lost.
 """
 
 import json
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from gtrl.data.formats.columns import NO_PIXELS, Catalog, column_names
+from gtrl.data.formats.limits import MAX_FIELDS
 from gtrl.data.formats.log import RawEpisode, Source
 from gtrl.errors import DataError
 from gtrl.io.npz import layout_of, names_in, read_npz
@@ -29,14 +31,16 @@ def unusable_reason(shape: tuple[int, ...], dtype: np.dtype) -> str | None:
         return "does not hold real numbers"
     if len(shape) == 0 or 0 in shape[1:]:
         return "has no columns"
-    if len(shape) >= 3 and dtype == np.uint8:
+    if width_of(shape) > MAX_FIELDS and dtype != np.uint8:
+        return f"has {width_of(shape):,} columns, more than {MAX_FIELDS:,}"
+    if dtype == np.uint8 and (len(shape) >= 3 or width_of(shape) > MAX_FIELDS):
         return NO_PIXELS
     return None
 
 
 def width_of(shape: tuple[int, ...]) -> int:
     """Returns the number of columns of an array, whose first axis is time; other axes are flattened in C order."""
-    return int(np.prod(shape[1:], dtype=np.int64))
+    return math.prod(shape[1:])
 
 
 def fields_of(

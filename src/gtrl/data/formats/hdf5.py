@@ -43,8 +43,8 @@ class Hdf5File:
         found = self.child(self.root, name)
         return found if isinstance(found, self.h5py.Group) else None
 
-    def arrays(self, group: Any, prefix: str = "", depth: int = 0) -> dict[str, Layout | str]:
-        """Returns the layouts of the arrays below a group, by path, sorted by name."""
+    def arrays(self, group: Any, prefix: str = "", above: tuple[Any, ...] = ()) -> dict[str, Layout | str]:
+        """Returns the layouts of the arrays below a group, sorted by path. A group inside itself is skipped."""
         found: dict[str, Layout | str] = {}
         for name in sorted(group):
             member = self.child(group, name)
@@ -52,8 +52,8 @@ class Hdf5File:
                 found[prefix + name] = "is a link to another place, which is not followed"
             elif isinstance(member, self.h5py.Dataset):
                 found[prefix + name] = self._layout(member)
-            elif isinstance(member, self.h5py.Group) and depth < MAX_DEPTH:
-                found |= self.arrays(member, f"{prefix}{name}/", depth + 1)
+            elif member not in (group, *above) and len(above) < MAX_DEPTH:
+                found |= self.arrays(member, f"{prefix}{name}/", (group, *above))
             if len(found) > MAX_FIELDS:
                 raise DataError(f"{self.path} has more than {MAX_FIELDS:,} arrays in one group.")
         return found

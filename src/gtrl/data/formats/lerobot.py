@@ -5,6 +5,7 @@
 """
 
 import json
+import math
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 
 from gtrl.data.formats.arrow import parquet_rows
 from gtrl.data.formats.columns import NO_PIXELS, Catalog, column_names
-from gtrl.data.formats.limits import readable
+from gtrl.data.formats.limits import MAX_FIELDS, readable
 from gtrl.data.formats.log import RawEpisode, Source
 from gtrl.data.formats.tables import split_rows
 from gtrl.errors import DataError
@@ -38,12 +39,14 @@ def lerobot_source(folder: Path) -> Source:
         if name in BOOKKEEPING:
             continue
         with readable(folder / INFO, "description of a LeRobot dataset"):
-            dtype, width = str(feature["dtype"]), int(np.prod([int(size) for size in feature["shape"]]))
+            dtype, width = str(feature["dtype"]), math.prod(int(size) for size in feature["shape"])
             names = _element_names(feature.get("names"))
         if dtype in ("image", "video"):
             unusable[name] = NO_PIXELS
         elif not dtype.startswith(("float", "int", "uint", "bool")):
             unusable[name] = "does not hold real numbers"
+        elif not 0 < width <= MAX_FIELDS:
+            unusable[name] = f"has {width:,} columns, not between 1 and {MAX_FIELDS:,}"
         else:
             fields[name] = column_names(name, width, names)
     observed = [name for name in (*fields, *unusable) if name.startswith("observation")]

@@ -9,7 +9,7 @@ from typing import Any
 from gtrl.errors import DataError, GtrlError
 from gtrl.io import npz
 
-MAX_FIELDS = 10_000  # of one log
+MAX_FIELDS = 10_000  # arrays of one log, and columns of one array
 MAX_DEPTH = 8  # of nested groups
 
 

@@ -1,5 +1,6 @@
 """A log in memory, and the assembly of its arrays from episodes."""
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -89,7 +90,7 @@ def _chosen(
     for name, values in (*episode.rows.items(), *episode.after.items()):
         if values.dtype.kind not in "biuf":
             raise DataError(f"{name!r} does not hold real numbers in {episode.label}.")
-        width, expected = int(np.prod(values.shape[1:])), len(catalog.fields.get(name, ()))
+        width, expected = math.prod(values.shape[1:]), len(catalog.fields.get(name, ()))
         if width != expected:
             raise DataError(f"{name!r} has {width} columns in {episode.label}, where it has {expected} in others.")
     missing = {column.field for column in (*observed, *goals)} - set(episode.after)

@@ -115,15 +115,8 @@ def _with_spaces(
     origin: dict[str, Any], spaces: Mapping[str, dict[str, Any]], layouts: dict[str, Layout | str], read: Any
 ) -> Source:
     """Completes a source by what the spaces say: which fields hold pixels, bounds of actions, discrete actions."""
-    bounds: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-    for name, space in (*_leaves(spaces["observation"], "observations"), *_leaves(spaces["action"], "actions")):
-        if _is_image(space):
-            layouts[name] = NO_PIXELS
-        elif name.partition("/")[0] == "actions" and space.get("type") in ("Discrete", "MultiDiscrete", "MultiBinary"):
-            layouts[name] = f"is {space['type']}, but only continuous actions can be learned"
-        elif name.partition("/")[0] == "actions" and space.get("type") == "Box":
-            with readable(str(origin), "Minari dataset"):
-                bounds[name] = np.asarray(space["low"], np.float64), np.asarray(space["high"], np.float64)
+    with readable(origin.get("path", origin.get("id", "")), "Minari dataset"):
+        bounds = _apply_spaces(spaces, layouts)
     short = {name: name.removeprefix("observations/") for name in layouts}
     fields, unusable = fields_of({short[name]: layout for name, layout in layouts.items()})
     observed = [short[name] for name in layouts if re.match(r"observations(/|$)", name)]
@@ -141,6 +134,22 @@ def _with_spaces(
         name: pair for name, pair in bounds.items() if all(side.size == len(fields.get(name, ())) for side in pair)
     }
     return Source(origin, Catalog(fields, observation, action, goal, unusable), episodes, bounds, notes)
+
+
+def _apply_spaces(
+    spaces: Mapping[str, dict[str, Any]], layouts: dict[str, Layout | str]
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Marks fields that cannot be used; returns the bounds of the others that are actions."""
+    bounds: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    for name, space in (*_leaves(spaces["observation"], "observations"), *_leaves(spaces["action"], "actions")):
+        is_action = re.match(r"actions(/|$)", name)
+        if _is_image(space):
+            layouts[name] = NO_PIXELS
+        elif is_action and space.get("type") in ("Discrete", "MultiDiscrete", "MultiBinary"):
+            layouts[name] = f"is {space['type']}, but only continuous actions can be learned"
+        elif is_action and space.get("type") == "Box":
+            bounds[name] = np.asarray(space["low"], np.float64), np.asarray(space["high"], np.float64)
+    return bounds
 
 
 # --- storages: the layouts of the first episode, and a function that yields the chosen fields of each ---

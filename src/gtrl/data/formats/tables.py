@@ -1,5 +1,6 @@
 """Tables with one row per step: CSV and parquet files with a column that names the episode."""
 
+import array
 import csv
 import itertools
 import re
@@ -19,6 +20,7 @@ from gtrl.errors import DataError
 EPISODE_NAMES = ("episode", "episode_index", "episode_id", "trajectory")  # tried in this order
 TIME_NAMES = ("frame_index", "step", "t", "time", "timestamp")  # a column that orders the rows of an episode
 SEPARATORS = ",;\t"
+MAX_LINE = 2**20  # characters of a line in a CSV file
 _OBSERVATION = re.compile(r"(observations?|obs|states?)([\W_].*|\d+)?", re.IGNORECASE)
 _ACTION = re.compile(r"actions?([\W_].*|\d+)?", re.IGNORECASE)
 
@@ -90,9 +92,10 @@ def split_rows(labels: np.ndarray, order: np.ndarray | None, time: str | None) -
 
 def _lines(path: Path) -> Iterator[list[str]]:
     with path.open(newline="", encoding="utf-8-sig") as file:
-        first = file.readline(2**20)
+        lines = iter(lambda: file.readline(MAX_LINE), "")  # a file without line ends is not read into memory
+        first = next(lines, "")
         separator = max(SEPARATORS, key=first.count)
-        yield from csv.reader(itertools.chain([first], file), delimiter=separator)
+        yield from csv.reader(itertools.chain([first], lines), delimiter=separator)
 
 
 def _header(path: Path) -> list[str]:
@@ -111,7 +114,7 @@ def _csv_columns(
 ) -> dict[str, np.ndarray]:
     """Reads some columns. An empty cell is NaN; labels may be text."""
     places = [(header.index(name), name in labels) for name in wanted]
-    columns: list[list[Any]] = [[] for _ in wanted]
+    columns: list[Any] = [[] if name in labels else array.array("d") for name in wanted]
     with readable(path, "CSV file"):
         for number, cells in enumerate(itertools.islice(_lines(path), 1, None), 2):
             if not cells:
@@ -137,7 +140,9 @@ def _number(path: Path, line: int, name: str, text: str) -> float:
 
 def _numbers_or_text(cells: list[str]) -> np.ndarray:
     """Converts a column of labels: numbers if all of them are, so that step 10 follows step 9."""
-    try:
-        return np.asarray([float(cell) for cell in cells])
-    except ValueError:
-        return np.asarray(cells)
+    for kind in (np.int64, np.float64):
+        try:
+            return np.asarray(cells).astype(kind)
+        except (ValueError, OverflowError):
+            pass
+    return np.asarray(cells)
