@@ -363,9 +363,9 @@ def test_decompression_stops_at_the_declared_size(tmp_path: Path) -> None:
 def test_arrays_larger_than_memory_are_rejected(write_file: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_file()
     needed = sum(info.file_size for info in zipfile.ZipFile(path).infolist())
-    monkeypatch.setattr(npz, "_memory_bytes", lambda: needed)
+    monkeypatch.setattr(npz, "memory_bytes", lambda: needed)
     read_npz(path, DataError)
-    monkeypatch.setattr(npz, "_memory_bytes", lambda: needed - 1)
+    monkeypatch.setattr(npz, "memory_bytes", lambda: needed - 1)
     with pytest.raises(DataError, match=r"its arrays are 0\.0 GiB, more than the memory of this machine\.$"):
         read_npz(path, DataError)
     assert set(read_npz(path, DataError, ("qpos",))) == {"qpos"}  # only arrays that are read count

@@ -197,8 +197,8 @@ def run_python(program: str) -> None:
 
 
 WITHOUT_JAX = (
-    "gtrl", "gtrl.tasks", "gtrl.errors", "gtrl.envs.make", "gtrl.data.checks", "gtrl.runs.policy",
-    "gtrl.evaluation.rollout", "gtrl.report.figures", "gtrl.cli",
+    "gtrl", "gtrl.tasks", "gtrl.errors", "gtrl.envs.make", "gtrl.data.checks", "gtrl.data.formats.convert",
+    "gtrl.runs.policy",    "gtrl.evaluation.rollout", "gtrl.report.figures", "gtrl.cli",
 )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from typing import Any, TextIO
 from gtrl import console
 from gtrl.cli.algorithms import algorithms_command
 from gtrl.cli.bench import bench_command
+from gtrl.cli.convert import convert_command
 from gtrl.cli.data import check_command, collect_command, get_command
 from gtrl.cli.demo import demo_command
 from gtrl.cli.diagnose import diagnose_command
@@ -36,7 +37,7 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
     "demo": demo_command,
     "tasks": tasks_command,
     "algorithms": algorithms_command,
-    "data": {"get": get_command, "collect": collect_command, "check": check_command},
+    "data": {"get": get_command, "collect": collect_command, "check": check_command, "convert": convert_command},
     "train": train_command,
     "evaluate": evaluate_command,
     "sweep": sweep_command,

@@ -157,7 +157,9 @@ def _open(path: Path) -> _File:
 
 
 @contextmanager
-def _opened(path: Path, error: type[GtrlError], keys: tuple[str, ...] | None) -> Iterator[dict[str, _Member]]:
+def _opened(
+    path: Path, error: type[GtrlError], keys: tuple[str, ...] | None, *, sizes: bool = True
+) -> Iterator[dict[str, _Member]]:
     """Opens a file and yields its arrays by name (only those in `keys`, if given), checked but not read."""
     try:
         if not path.exists():
@@ -168,7 +170,8 @@ def _opened(path: Path, error: type[GtrlError], keys: tuple[str, ...] | None) ->
             members = _members(archive)
             _check_gaps(file, archive, members)
             wanted = {name: member for name, member in members.items() if keys is None or name in keys}
-            _check_sizes(os.fstat(file.fileno()).st_size, wanted)
+            if sizes:
+                _check_sizes(os.fstat(file.fileno()).st_size, wanted)
             yield wanted
     except (_BadFileError, _TooLargeError) as cause:
         raise error(f"{path} is not a readable npz file; {cause}.") from cause
@@ -206,11 +209,11 @@ def _check_sizes(size: int, members: Mapping[str, _Member]) -> None:
     if unpacked > max(MAX_UNPACKED_BYTES, MAX_UNPACKED_RATIO * size):
         claim = f"it is {size:,} bytes long and claims to unpack to {unpacked:,}"
         raise _BadFileError(f"{claim}: if this is intended, save it without compression (np.savez)")
-    if unpacked > _memory_bytes():
+    if unpacked > memory_bytes():
         raise _TooLargeError(f"its arrays are {unpacked / 2**30:,.1f} GiB, more than the memory of this machine")
 
 
-def _memory_bytes() -> float:
+def memory_bytes() -> float:
     """Returns the size of this machine's memory; infinity if it is unknown."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else math.inf
 
@@ -221,9 +224,21 @@ def read_npz(path: Path, error: type[GtrlError], keys: tuple[str, ...] | None = 
         return {name: member.read() for name, member in members.items()}
 
 
+def names_in(path: Path, error: type[GtrlError]) -> list[str]:
+    """Lists a file's arrays, whatever they hold, without reading them."""
+    with _opened(path, error, None, sizes=False) as members:
+        return list(members)
+
+
 def shapes_in(path: Path, error: type[GtrlError], keys: tuple[str, ...] | None = None) -> dict[str, tuple[int, ...]]:
     """Returns the shapes of a file's arrays without reading their data."""
     return {name: header.shape for name, header in _headers(path, error, keys).items()}
+
+
+def layout_of(path: Path, error: type[GtrlError], name: str) -> tuple[tuple[int, ...], np.dtype]:
+    """Returns the shape and the type of one array without reading its data."""
+    header = _headers(path, error, (name,))[name]
+    return header.shape, header.dtype
 
 
 def _headers(path: Path, error: type[GtrlError], keys: tuple[str, ...] | None = None) -> dict[str, _Header]:

@@ -1,0 +1,148 @@
+"""Tables with one row per step: CSV and parquet files with a column that names the episode."""
+
+import array
+import csv
+import itertools
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gtrl.data.formats.arrow import parquet_layouts, parquet_rows
+from gtrl.data.formats.columns import Catalog
+from gtrl.data.formats.flat import Layout, fields_of
+from gtrl.data.formats.limits import MAX_FIELDS, readable
+from gtrl.data.formats.log import RawEpisode, Source
+from gtrl.errors import DataError
+
+EPISODE_NAMES = ("episode", "episode_index", "episode_id", "trajectory")  # tried in this order
+TIME_NAMES = ("frame_index", "step", "t", "time", "timestamp")  # a column that orders the rows of an episode
+SEPARATORS = ",;\t"
+MAX_LINE = 2**20  # characters of a line in a CSV file
+_OBSERVATION = re.compile(r"(observations?|obs|states?)([\W_].*|\d+)?", re.IGNORECASE)
+_ACTION = re.compile(r"actions?([\W_].*|\d+)?", re.IGNORECASE)
+
+
+def csv_source(path: Path, episode: str | None) -> Source:
+    """Opens a CSV file whose first line names the columns."""
+    header = _header(path)
+    layouts: dict[str, Layout | str] = {name: ((0,), np.dtype(np.float64)) for name in header}
+    return _table(path, "csv", layouts, episode, lambda wanted, labels: _csv_columns(path, header, wanted, labels))
+
+
+def parquet_source(path: Path, episode: str | None) -> Source:
+    """Opens a parquet file."""
+    layouts = parquet_layouts(path)
+    return _table(path, "parquet", layouts, episode, lambda wanted, labels: parquet_rows([path], wanted, labels))
+
+
+def _table(path: Path, kind: str, layouts: Mapping[str, Layout | str], episode: str | None, read: Any) -> Source:
+    fields, unusable = fields_of(layouts)
+    label = _episode_column(path, list(layouts), episode)
+    time = next((name for name in TIME_NAMES if name in fields and name != label), None)
+    plain = [name for name in fields if name not in (label, time)]
+    observation = [name for name in plain if _OBSERVATION.fullmatch(name)]
+    action = [name for name in plain if _ACTION.fullmatch(name)]
+    catalog = Catalog(fields, observation, action, (), unusable)
+
+    def episodes(wanted: Collection[str]) -> Iterator[RawEpisode]:
+        labels = [label] if time is None else [label, time]
+        rows = read(list(dict.fromkeys([*wanted, *labels])), [name for name in labels if name not in wanted])
+        order = None if time is None else rows[time]
+        for name, indices in split_rows(rows[label], order, time):
+            yield RawEpisode(name, {key: rows[key][indices] for key in wanted})
+
+    return Source({"format": kind, "path": str(path)}, catalog, episodes)
+
+
+def _episode_column(path: Path, names: Sequence[str], episode: str | None) -> str:
+    if episode is not None and episode not in names:
+        raise DataError(f"{path} has no column {episode!r} (--episode); it has {', '.join(names[:20])}.")
+    found = episode or next((name for name in EPISODE_NAMES if name in names), None)
+    if found is None:
+        tried = ", ".join(EPISODE_NAMES)
+        raise DataError(f"{path} has no column that names the episode ({tried}): name it with --episode NAME.")
+    return found
+
+
+def split_rows(labels: np.ndarray, order: np.ndarray | None, time: str | None) -> Iterator[tuple[str, np.ndarray]]:
+    """Yields the label of each episode and its rows, in the order of time; episodes in that of their first row."""
+    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+    rank = np.argsort(np.argsort(first))[inverse.reshape(-1)]  # of each row's episode
+    if order is None:
+        if (np.diff(rank) < 0).any():
+            label = labels[int(np.argmax(np.diff(rank) < 0)) + 1]
+            tried = ", ".join(TIME_NAMES)
+            raise DataError(f"the rows of episode {label} are not contiguous, and no column orders them ({tried}).")
+        rows = np.arange(len(rank))
+    else:
+        rows = np.lexsort((order, rank))
+        repeated = (np.diff(rank[rows]) == 0) & (np.diff(order[rows]) == 0)
+        if repeated.any():
+            row = rows[int(np.argmax(repeated))]
+            raise DataError(f"episode {labels[row]} has two rows with {time} = {order[row]}.")
+    for part in np.split(rows, np.flatnonzero(np.diff(rank[rows])) + 1):
+        yield f"episode {labels[part[0]]}", part
+
+
+# --- CSV ---
+
+
+def _lines(path: Path) -> Iterator[list[str]]:
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        lines = iter(lambda: file.readline(MAX_LINE), "")  # a file without line ends is not read into memory
+        first = next(lines, "")
+        separator = max(SEPARATORS, key=first.count)
+        yield from csv.reader(itertools.chain([first], lines), delimiter=separator)
+
+
+def _header(path: Path) -> list[str]:
+    with readable(path, "CSV file"):
+        header = [name.strip() for name in next(_lines(path), [])]
+    if not any(header) or len(header) > MAX_FIELDS:
+        raise DataError(f"{path} is not a readable CSV file; its first line must name the columns.")
+    repeated = [name for name in header if header.count(name) > 1]
+    if repeated:
+        raise DataError(f"{path} has two columns called {repeated[0]!r}.")
+    return header
+
+
+def _csv_columns(
+    path: Path, header: Sequence[str], wanted: Sequence[str], labels: Collection[str]
+) -> dict[str, np.ndarray]:
+    """Reads some columns. An empty cell is NaN; labels may be text."""
+    places = [(header.index(name), name in labels) for name in wanted]
+    columns: list[Any] = [[] if name in labels else array.array("d") for name in wanted]
+    with readable(path, "CSV file"):
+        for number, cells in enumerate(itertools.islice(_lines(path), 1, None), 2):
+            if not cells:
+                continue  # an empty line
+            if len(cells) != len(header):
+                raise DataError(f"{path}, line {number}: it has {len(cells)} cells where the first has {len(header)}.")
+            for column, (place, is_label) in zip(columns, places, strict=True):
+                column.append(cells[place].strip() if is_label else _number(path, number, header[place], cells[place]))
+    if not columns or not columns[0]:
+        raise DataError(f"{path} has no rows.")
+    return {
+        name: _numbers_or_text(column) if name in labels else np.asarray(column, np.float64)
+        for name, column in zip(wanted, columns, strict=True)
+    }
+
+
+def _number(path: Path, line: int, name: str, text: str) -> float:
+    try:
+        return float(text) if text.strip() else float("nan")
+    except ValueError as cause:
+        raise DataError(f"{path}, line {line}: {text[:40]!r} in the column {name!r} is not a number.") from cause
+
+
+def _numbers_or_text(cells: list[str]) -> np.ndarray:
+    """Converts a column of labels: numbers if all of them are, so that step 10 follows step 9."""
+    for kind in (np.int64, np.float64):
+        try:
+            return np.asarray(cells).astype(kind)
+        except (ValueError, OverflowError):
+            pass
+    return np.asarray(cells)

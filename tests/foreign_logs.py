@@ -1,0 +1,167 @@
+"""Writes one small log in the formats of other tools, by their specifications, with h5py and pyarrow alone."""
+
+import csv
+import json
+from collections.abc import Iterator
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+STATE_NAMES = ["x", "y", "speed", "pressure"]
+MOTOR_NAMES = ["shoulder", "elbow"]
+BOUND = 5.0  # of the actions
+
+
+def make_log(lengths: tuple[int, ...] = (5, 3, 7)) -> dict[str, np.ndarray]:
+    """Random episodes with these numbers of transitions, in the layout of a dataset file: no action in the last row."""
+    rng = np.random.default_rng(0)
+    rows = sum(lengths) + len(lengths)
+    terminals = np.zeros(rows, bool)
+    terminals[np.cumsum(np.add(lengths, 1)) - 1] = True
+    observations = rng.normal(size=(rows, 4)) * [1, 0.1, 30, 50] + [0, 0, 0, 101325]
+    actions = rng.uniform(-BOUND, BOUND, (rows, 2))
+    actions[terminals] = np.nan
+    return {"observations": observations, "actions": actions, "terminals": terminals}
+
+
+def episodes_of(log: dict[str, np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The states (L + 1) and actions (L) of each episode."""
+    start = 0
+    for end in np.flatnonzero(log["terminals"]) + 1:
+        yield log["observations"][start:end], log["actions"][start : end - 1]
+        start = end
+
+
+def transitions_of(log: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """One row per transition with the next observation, as in D4RL: `timeouts` marks the last."""
+    last = np.flatnonzero(log["terminals"])
+    kept = ~log["terminals"]
+    timeouts = np.zeros(len(kept), bool)
+    timeouts[last - 1] = True
+    return {
+        "observations": log["observations"][kept],
+        "actions": log["actions"][kept],
+        "next_observations": log["observations"][np.flatnonzero(kept) + 1],
+        "terminals": np.zeros(kept.sum(), bool),
+        "timeouts": timeouts[kept],
+    }
+
+
+def without_last_states(log: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What a format can carry that has no state after the last action."""
+    kept = ~log["terminals"]
+    ends = np.append(log["terminals"][1:], False)
+    return {"observations": log["observations"][kept], "actions": log["actions"][kept], "terminals": ends[kept]}
+
+
+def write_d4rl(path: Path, log: dict[str, np.ndarray], **options: Any) -> Path:
+    arrays = transitions_of(log)
+    with h5py.File(path, "w") as file:
+        for name, values in arrays.items():
+            file.create_dataset(name, data=values, **options)
+        file["rewards"] = np.zeros(len(arrays["actions"]))
+        file["infos/goal"] = np.ones((len(arrays["actions"]), 2))
+        file["metadata/algorithm"] = "scripted"
+    return path
+
+
+def write_robomimic(path: Path, log: dict[str, np.ndarray]) -> Path:
+    """The state is in two arrays, whose names sort in the order of the columns; the camera is not to be read."""
+    with h5py.File(path, "w") as file:
+        for number, (states, actions) in enumerate(episodes_of(log)):
+            demo = file.create_group(f"data/demo_{number}")
+            demo["actions"] = actions
+            demo["states"] = states[:-1]
+            for key, rows in (("obs", states[:-1]), ("next_obs", states[1:])):
+                demo[f"{key}/robot0_eef_pos"], demo[f"{key}/sensors"] = rows[:, :2], rows[:, 2:]
+                demo[f"{key}/wrist_image"] = np.zeros((len(rows), 8, 8, 3), np.uint8)
+    return path
+
+
+def write_csv(path: Path, log: dict[str, np.ndarray]) -> Path:
+    """One row per state, with empty cells where there is no action; rows of the episodes alternate."""
+    lines: list[list[Any]] = []
+    for number, (states, actions) in enumerate(episodes_of(log)):
+        cells = [*([repr(float(value)) for value in action] for action in actions), ["", ""]]
+        for step, (state, action) in enumerate(zip(states, cells, strict=True)):
+            lines.append([f"run-{number}", step, *(repr(float(value)) for value in state), *action])
+    with path.open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["episode", "step", *(f"obs_{name}" for name in STATE_NAMES), "action_0", "action_1"])
+        table.writerows(sorted(lines, key=itemgetter(1, 0)))
+    return path
+
+
+def write_parquet(path: Path, log: dict[str, np.ndarray]) -> Path:
+    """One row per state, vectors as lists."""
+    numbers = np.cumsum(log["terminals"]) - log["terminals"]
+    columns = {
+        "trajectory": numbers,
+        "state": pa.array(log["observations"].tolist()),
+        "action": pa.array(log["actions"].tolist()),
+    }
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def write_lerobot(folder: Path, log: dict[str, np.ndarray]) -> Path:
+    """Version 3, by its specification: the states without the last of each episode, in two data files."""
+    rows = without_last_states(log)
+    episodes = np.cumsum(rows["terminals"]) - rows["terminals"]
+    lengths = np.bincount(episodes)
+    frames = np.concatenate([np.arange(length) for length in lengths])
+    table = pa.table(
+        {
+            "observation.state": _vectors(rows["observations"]),
+            "action": _vectors(rows["actions"]),
+            "timestamp": pa.array(frames / 20, pa.float32()),
+            "frame_index": frames,
+            "episode_index": episodes,
+            "index": np.arange(len(frames)),
+            "task_index": np.zeros(len(frames), np.int64),
+        }
+    )
+    for part, mask in enumerate((episodes == 0, episodes > 0)):
+        _write_table(folder / f"data/chunk-000/file-{part:03d}.parquet", table.filter(pa.array(mask)))
+    listed = {"episode_index": np.arange(len(lengths)), "tasks": [["reach"]] * len(lengths), "length": lengths}
+    _write_table(folder / "meta/episodes/chunk-000/file-000.parquet", pa.table(listed))
+    _write_table(folder / "meta/tasks.parquet", pa.table({"task_index": [0], "__index_level_0__": ["reach"]}))
+    features = {
+        "observation.state": {"dtype": "float64", "shape": [4], "names": STATE_NAMES},
+        "action": {"dtype": "float64", "shape": [2], "names": {"motors": MOTOR_NAMES}},
+        "observation.images.top": {"dtype": "video", "shape": [480, 640, 3], "names": ["height", "width", "channels"]},
+        "timestamp": {"dtype": "float32", "shape": [1], "names": None},
+        **{
+            name: {"dtype": "int64", "shape": [1], "names": None}
+            for name in ("frame_index", "episode_index", "index", "task_index")
+        },
+    }
+    info = {
+        "codebase_version": "v3.0",
+        "robot_type": "arm",
+        "total_episodes": len(lengths),
+        "total_frames": len(frames),
+        "total_tasks": 1,
+        "chunks_size": 1000,
+        "fps": 20,
+        "splits": {"train": f"0:{len(lengths)}"},
+        "data_path": "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet",
+        "video_path": "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4",
+        "features": features,
+    }
+    (folder / "meta/info.json").write_text(json.dumps(info))
+    return folder
+
+
+def _vectors(rows: np.ndarray) -> pa.Array:
+    return pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), rows.shape[1])
+
+
+def _write_table(path: Path, table: pa.Table) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, path)
