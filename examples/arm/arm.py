@@ -72,7 +72,7 @@ def tip_of(angles: Any) -> np.ndarray:
 
 
 class Arm(gymnasium.Env[np.ndarray, np.ndarray]):
-    """Observation: `COLUMNS["observation"]`, in raw units. Action: three torques in Nm. Goal: the tip's x and y in metres.
+    """Observation: `COLUMNS["observation"]`, in raw units. Action: three torques in Nm. Goal: the tip's x, y in metres.
 
     The goal is given by `reset(options={"goal": g})`, or drawn at random; `info` has "goal" and "success".
     """
@@ -92,7 +92,7 @@ class Arm(gymnasium.Env[np.ndarray, np.ndarray]):
         given = (options or {}).get("goal")
         self.phi = tuple(np.cumsum(joints).tolist())
         self.speed = (0.0, 0.0, 0.0)
-        self.goal = drawn if given is None else np.asarray(given, float)
+        self.goal = drawn if given is None else np.array(given, float)
         return self._observe()
 
     def step(self, action: Any) -> Any:
@@ -131,7 +131,7 @@ class Arm(gymnasium.Env[np.ndarray, np.ndarray]):
             np.float32,
         )  # fmt: skip
         distance = math.hypot(x - self.goal[0], y - self.goal[1])
-        return observation, {"goal": self.goal, "success": distance < GOAL_RADIUS}
+        return observation, {"goal": self.goal.copy(), "success": distance < GOAL_RADIUS}
 
 
 def random_goal(rng: np.random.Generator) -> np.ndarray:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 from arm import COLUMNS, LENGTHS, MAX_TORQUE, Arm, random_goal
 
 SHORTEST, LONGEST = 60, 140  # steps of an episode
@@ -65,7 +64,8 @@ def describe() -> str:
 def main(path: str = "log.npz", episodes: str = "200", seed: str = "0") -> None:
     """Writes a log."""
     arrays, _ = record(int(episodes), int(seed))
-    np.savez(Path(path), description=np.array(describe()), **arrays)
+    contents: dict[str, Any] = {**arrays, "description": np.array(describe())}
+    np.savez(Path(path), **contents)
     print(f"{path}: {episodes} episodes, {int((~arrays['terminals']).sum()):,} transitions")
 
 
