@@ -111,5 +111,5 @@ def test_log_has_raw_units_and_no_invented_actions(record: Any, tmp_path: Path) 
     assert np.isnan(log["actions"][last]).all()
     assert 1 < np.abs(log["actions"][~last]).max() <= 5
     description = json.loads(str(log["description"]))
-    assert [len(description["columns"][name]) for name in ("observation", "goal", "action")] == [12, 2, 3]
+    assert [len(description["columns"][name]) for name in ("observation", "action")] == [12, 3]
     assert description["action_low"] == [-5.0] * 3

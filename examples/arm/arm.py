@@ -28,7 +28,6 @@ COLUMNS = {
         *(f"{name}{joint}" for name in ("cos", "sin", "speed") for joint in (1, 2, 3)),
         "tip_x", "tip_y", "pressure",
     ],
-    "goal": ["tip_x", "tip_y"],
     "action": ["torque1", "torque2", "torque3"],
 }  # fmt: skip
 

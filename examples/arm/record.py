@@ -57,8 +57,8 @@ def record(episodes: int = 200, seed: int = 0) -> tuple[dict[str, np.ndarray], n
 
 def describe() -> str:
     """Returns the description of the file: names of the columns, and the range of the torques."""
-    bounds: dict[str, Any] = {"action_low": [-MAX_TORQUE] * 3, "action_high": [MAX_TORQUE] * 3}
-    return json.dumps({"format": 1, "columns": COLUMNS, **bounds, "source": {"format": "npz", "notes": []}})
+    bounds = {"action_low": [-MAX_TORQUE] * 3, "action_high": [MAX_TORQUE] * 3}
+    return json.dumps({"format": 1, "columns": COLUMNS, **bounds})
 
 
 def main(path: str = "log.npz", episodes: str = "200", seed: str = "0") -> None:
