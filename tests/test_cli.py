@@ -47,9 +47,9 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "iql": (TD, {"value_goals": [0.2, 0.5, 0.3], "alpha": 0.3, "kappa": 0.9}),
     "td": (TD, {"alpha": 0.1, "n": 1, "kappa": 0.5}),
     "td-n": (TD, {"alpha": 0.1, "n": 25, "kappa": 0.5}),
-    "crl": (MC, {"value_goals": [0.0, 1.0, 0.0], "alpha": 0.1, "latent": 512}),
+    "crl": (MC, {"value_goals": [0.0, 1.0, 0.0], "alpha": 0.1, "latent": None}),
     "mc": (MC, {"value_goals": [0.0, 1.0, 0.0], "alpha": 0.1}),
-    "qrl": (TRIANGLE, {"value_goals": [0.0, 0.0, 1.0], "alpha": 0.003, "slack": 0.05, "latent": 512, "component": 8}),
+    "qrl": (TRIANGLE, {"value_goals": [0.0, 0.0, 1.0], "alpha": 0.003, "slack": 0.05, "latent": None, "component": 8}),
     "tdp": (TRIANGLE, {"alpha": 0.1, "candidates": 8, "distill": True}),
     "coe": (TRIANGLE, {"alpha": 0.1, "anchor": 0.1, "distill": True}),
 }  # fmt: skip

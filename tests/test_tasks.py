@@ -78,7 +78,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "iql": {"value_goals": MIXED, "kappa": 0.9},
     "td": {"value_goals": HALF, "n": 1, "kappa": 0.5},
     "td-n": {"value_goals": HALF, "kappa": 0.5},
-    "crl": {"value_goals": AHEAD, "latent": 512},
+    "crl": {"value_goals": AHEAD, "latent": None},
     "mc": {"value_goals": AHEAD},
     "qrl": {"value_goals": RANDOM, "slack": 0.05, "component": 8},
     "tdp": {"value_goals": HALF, "distill": True},

@@ -11,7 +11,7 @@ from gtrl.algorithms import objectives as o
 from gtrl.algorithms.base import Algorithm, Metrics
 from gtrl.data.dataset import Spec
 from gtrl.data.sampling import Batch
-from gtrl.fields import COUNT, NOT_NEGATIVE, PROBABILITIES, checked
+from gtrl.fields import COUNT_OR_NONE, NOT_NEGATIVE, PROBABILITIES, checked
 from gtrl.nn.networks import Actor, Bilinear, critic_at_policy
 from gtrl.tasks import TRAJECTORY_GOALS, Goals
 
@@ -49,11 +49,11 @@ class CRL(Algorithm):
 
     value_goals: Goals = checked(TRAJECTORY_GOALS, PROBABILITIES)  # critic's goal mixture (current, trajectory, random)
     alpha: float = checked(0.1, NOT_NEGATIVE)  # behaviour cloning coefficient
-    latent: int = checked(512, COUNT)  # d, the width of phi and psi
+    latent: int | None = checked(None, COUNT_OR_NONE)  # d, the width of phi and psi; by default as the last of `hidden`
 
     def init(self, key: Array, spec: Spec) -> Nets:
         critic_key, actor_key = jax.random.split(key)
-        critic = Bilinear.init(critic_key, spec, self.hidden, self.latent)
+        critic = Bilinear.init(critic_key, spec, self.hidden, self.latent or self.hidden[-1])
         return Nets(critic, Actor.init(actor_key, spec, self.hidden))
 
     def loss(self, nets: Nets, _: None, batch: Batch, __: Array) -> tuple[Array, Metrics]:

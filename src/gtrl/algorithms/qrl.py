@@ -13,7 +13,7 @@ from gtrl.algorithms.base import Algorithm, Metrics
 from gtrl.data.dataset import Spec
 from gtrl.data.sampling import Batch
 from gtrl.errors import ConfigError
-from gtrl.fields import COUNT, NOT_NEGATIVE, PROBABILITIES, checked
+from gtrl.fields import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, PROBABILITIES, checked
 from gtrl.nn.fused import fused
 from gtrl.nn.networks import Actor, Network, Quasimetric, init_mlp
 from gtrl.tasks import RANDOM_GOALS, Goals
@@ -66,19 +66,24 @@ class QRL(Algorithm):
     value_goals: Goals = checked(RANDOM_GOALS, PROBABILITIES)  # critic's goal mixture (current, trajectory, random)
     alpha: float = checked(0.003, NOT_NEGATIVE)  # behaviour cloning coefficient
     slack: float = checked(0.05, NOT_NEGATIVE)  # tolerated mean square of the excess of step lengths over one
-    latent: int = checked(512, COUNT)  # width of the embedding phi
+    latent: int | None = checked(None, COUNT_OR_NONE)  # width of the embedding phi; by default as the last of `hidden`
     component: int = checked(8, COUNT)  # elements in each component of phi
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.latent % self.component:
+        if self.width % self.component:
             raise ConfigError(f"latent is {self.latent} and must be a multiple of component, {self.component}.")
+
+    @property
+    def width(self) -> int:
+        """The width of phi: `latent`, or that of the last hidden layer, rounded up to a multiple of `component`."""
+        return self.latent or -(-self.hidden[-1] // self.component) * self.component
 
     def init(self, key: Array, spec: Spec) -> Nets:
         phi_key, dynamics_key, head_key, actor_key = jax.random.split(key, 4)
-        phi = Quasimetric.init(phi_key, spec.observation_dim, self.hidden, self.latent, self.component)
-        dynamics = Network(init_mlp(dynamics_key, (self.latent + spec.action_dim, *self.hidden, self.latent)))
-        head = Network(init_mlp(head_key, (self.latent + spec.goal_dim, *self.hidden, 1)))
+        phi = Quasimetric.init(phi_key, spec.observation_dim, self.hidden, self.width, self.component)
+        dynamics = Network(init_mlp(dynamics_key, (self.width + spec.action_dim, *self.hidden, self.width)))
+        head = Network(init_mlp(head_key, (self.width + spec.goal_dim, *self.hidden, 1)))
         return Nets(Model(phi, dynamics, head), jnp.zeros(()), Actor.init(actor_key, spec, self.hidden))
 
     def loss(self, nets: Nets, _: None, batch: Batch, __: Array) -> tuple[Array, Metrics]:

@@ -232,9 +232,14 @@ def advance_parts(
 
     if len(parts) == 1:
         return [advance_part(0)]
-    is_large = update.batch_size * max(algorithm.hidden) >= MIN_PARALLEL_LAYER
-    with ThreadPoolExecutor(1 if is_large else min(len(parts), default_workers())) as pool:
+    with ThreadPoolExecutor(parallel_parts(algorithm, update, len(parts))) as pool:
         return list(pool.map(advance_part, range(len(parts))))
+
+
+def parallel_parts(algorithm: Algorithm, update: Update, parts: int) -> int:
+    """Returns how many parts `advance_parts` advances at the same time."""
+    is_large = update.batch_size * max(algorithm.hidden) >= MIN_PARALLEL_LAYER
+    return 1 if is_large else min(parts, default_workers())
 
 
 def advance(algorithm: Algorithm, update: Update, states: State, keys: Array, dataset: Dataset, steps: int) -> State:
