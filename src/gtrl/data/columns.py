@@ -49,8 +49,11 @@ def column_facts(arrays: Arrays, goals: np.ndarray, columns: Mapping[str, Sequen
         for index, name in enumerate(names):
             twin = twins.get(index)
             note = "constant" if constant[index] else "" if twin is None else f"equals {names[twin]}"
-            numbers = (low[index], high[index], center[index], scale[index])
-            facts.append(ColumnFacts(role, name, *map(float, numbers), note))
+            numbers = {
+                key: float(values[index])
+                for key, values in (("low", low), ("high", high), ("center", center), ("scale", scale))
+            }
+            facts.append(ColumnFacts(role, name, **numbers, note=note))
     return facts
 
 

@@ -14,7 +14,8 @@ from gtrl.data.columns import column_facts, goal_warnings, unscaled_warnings
 from gtrl.data.dataset import Data, Dataset, Spec, checked_goals, on_device
 from gtrl.data.description import ROLES, Bounds, Description, check_bounds, read_description
 from gtrl.data.origin import combined_digest, digest_of, files_of, origin_of, shards_of, validation_path
-from gtrl.errors import DataError
+from gtrl.envs.make import action_bounds as action_bounds_of
+from gtrl.errors import DataError, GtrlError
 from gtrl.io.npz import read_npz, shapes_in
 from gtrl.io.scaling import Scaling, bounds_of, fit_scaling
 from gtrl.tasks import OGBenchTask, Task, find_task
@@ -74,7 +75,7 @@ def load_dataset(
         episode: For tables: the column that numbers the episodes.
         scale: Whether to scale the data, or the scaling to use; by default all data but that of the built-in tasks.
         action_bounds: The lowest and the highest action, as numbers or vectors; by default those that the source
-            states, or else the smallest and largest logged ones.
+            states, else those of the task's environment, else the smallest and largest logged ones.
     """
     task = find_task(task) if isinstance(task, str) else task
     if scale is None:
@@ -111,7 +112,7 @@ def _load_files(path: Path, task: Task | None, scale: bool | Scaling, bounds: tu
     arrays = read_arrays(shards[0])
     goals = checked_goals(arrays, task, str(shards[0]), scaled=scale is not False)
     description = read_description(shards[0])
-    scaling = _scaling(arrays, goals, scale, bounds, description)
+    scaling = _scaling(arrays, goals, task, scale, bounds, description)
     if not isinstance(task, OGBenchTask):
         _warn(arrays, goals, description, scaled=scaling is not None)
     train = on_device(arrays, goals, scaling=scaling)
@@ -193,7 +194,7 @@ def _load_log(
     goals = checked_goals(found.arrays, task, name, scaled=scale is not False)
     known = None if found.action_low is None or found.action_high is None else (found.action_low, found.action_high)
     description = Description(found.columns, known)
-    scaling = _scaling(found.arrays, goals, scale, bounds, description)
+    scaling = _scaling(found.arrays, goals, task, scale, bounds, description)
     _warn(found.arrays, goals, description, scaled=scaling is not None)
     train, held_out = on_device(found.arrays, goals, scaling=scaling), None
     if is_path and Path(source).suffix == ".npz" and validation_path(Path(source).expanduser()).exists():
@@ -219,7 +220,12 @@ def _warn(arrays: dict[str, np.ndarray], goals: np.ndarray, description: Descrip
 
 
 def _scaling(
-    arrays: dict[str, np.ndarray], goals: np.ndarray, scale: bool | Scaling, bounds: Any, description: Description
+    arrays: dict[str, np.ndarray],
+    goals: np.ndarray,
+    task: Task | None,
+    scale: bool | Scaling,
+    bounds: Any,
+    description: Description,
 ) -> Scaling | None:
     """Returns the scaling to use: the given one, the file's, or one that is computed from the data."""
     actions = arrays["actions"]
@@ -233,8 +239,22 @@ def _scaling(
         return scale
     if bounds is None and description.scaling is not None and _fits(description.scaling, sizes):
         return description.scaling
-    chosen = _action_bounds(actions, bounds if bounds is not None else description.action_bounds)
+    if bounds is None:
+        bounds = description.action_bounds or _environment_bounds(task, actions.shape[1])
+    chosen = _action_bounds(actions, bounds)
     return fit_scaling(arrays["observations"], goals, actions, chosen)
+
+
+def _environment_bounds(task: Task | None, action_dim: int) -> Bounds | None:
+    """Returns the bounds of the environment's actions; None without an environment or if it has no such bounds."""
+    if task is None or task.environment is None:
+        return None
+    try:
+        found = action_bounds_of(task)
+    except GtrlError as error:  # training does not need the environment
+        log.warning("the bounds of actions cannot be taken from the environment: %s", error)
+        return None
+    return found if found and len(found[0]) == action_dim else None
 
 
 def _sizes_of(scaling: Scaling) -> dict[str, int]:

@@ -2,13 +2,13 @@
 
 import dataclasses
 import logging
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import jax
 
-from gtrl.algorithms import ALGORITHMS, Algorithm, find_algorithm, make
+from gtrl.algorithms import ALGORITHMS, Algorithm, defaults_for, find_algorithm, make
 from gtrl.data.dataset import Spec
 from gtrl.errors import ConfigError
 from gtrl.fields import COUNT, COUNT_OR_ZERO, POSITIVE, check_fields, checked
@@ -83,8 +83,12 @@ def configure(
     task: Task | None,
     spec: Spec,
     fields: dict[str, Any],
+    own: Mapping[str, Any] | None = None,
 ) -> tuple[Algorithm, Training]:
     """Returns the method and the training settings, with `fields` of either overriding the defaults for (method, task).
+
+    `own` are defaults for data of one's own; those of the task come before them. They do not apply to a method that is
+    given as an object, nor to training settings that are given.
 
     A method given as an object keeps its own fields in place of these defaults. Where `training` is given, a field that
     both the method and `Training` have is taken as the method's.
@@ -99,9 +103,15 @@ def configure(
         method = dataclasses.replace(algorithm, **method_fields)
         _warn_of_other_defaults(method, task, method_fields)
     else:
-        method = make(kind, task, **method_fields)
+        specific = defaults_for(kind, task) if task else {}
+        chosen = {name: value for name, value in (own or {}).items() if name in method_names - specific.keys()}
+        method = make(kind, task, **(chosen | method_fields))
     if getattr(method, "distill", True) is False and spec.goal_dim != spec.observation_dim:
         raise ConfigError("distill is off, but the goals of this data are not whole states.")
+    if training is None:
+        training_fields = {
+            name: value for name, value in (own or {}).items() if name in training_names
+        } | training_fields
     return method, dataclasses.replace(training or Training(), **training_fields)
 
 

@@ -12,8 +12,8 @@ from gtrl.tasks import BATCH_SIZE, GRADIENT_STEPS, HIDDEN, LEARNING_RATE, TARGET
 
 if TYPE_CHECKING:
     from gtrl.algorithms.base import Algorithm
-    from gtrl.data.dataset import Dataset
-    from gtrl.training.config import Update
+    from gtrl.data.dataset import Data, Dataset
+    from gtrl.training.config import Training, Update
 
 SMALL_TRANSITIONS, LARGE_TRANSITIONS = 20_000, 1_000_000  # outside this range, sizes are those of its ends
 LAYERS = len(HIDDEN)
@@ -86,6 +86,21 @@ def discount(episode_length: float) -> float:
     return min(max(round(1 - HORIZONS_PER_EPISODE / max(episode_length, 1.0), 4), low), high)
 
 
+LOG_ROWS = 20  # of a run on own data
+
+
+def own_defaults(data: "Data", device: str) -> dict[str, Any]:
+    """Returns defaults for data of one's own, by name: fields of methods and of `Training`.
+
+    A task's defaults, which are its author's choice, come before these.
+    """
+    transitions = data.counts["transitions"]
+    chosen = sizes(transitions, data.train.spec.observation_dim, device)
+    episodes = max(1, data.counts["rows"] - transitions)
+    log_every = max(1, chosen.steps // LOG_ROWS)
+    return {**chosen._asdict(), "gamma": discount(transitions / episodes), "log_every": log_every}
+
+
 # --- expected time ---
 
 
@@ -155,6 +170,22 @@ def expected_seconds(algorithm: "Algorithm", update: "Update", dataset: "Dataset
     rate = multiply_adds_per_second(algorithm.hidden, update.batch_size, update.fast)
     at_once = parallel_parts(algorithm, update, seeds) if "apart" in update.fast else 1
     return work * math.ceil(seeds / at_once) / rate
+
+
+def plan_message(algorithm: "Algorithm", training: "Training", data: "Data", seeds: int, seconds: float) -> str:
+    """Returns the sentence that is printed before training on own data starts."""
+    widths = "×".join(map(str, algorithm.hidden))
+    sizes = f"{widths} units, batches of {training.batch_size}, {training.steps:,} steps, gamma {algorithm.gamma:g}"
+    several = f" for {seeds} seeds" if seeds > 1 else ""
+    transitions = data.counts["transitions"]
+    change = "--hidden, --batch-size, --steps and --gamma change them"
+    return f"{transitions:,} transitions: {sizes}{several}; about {_duration(seconds)} on this machine ({change})"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:,.1f} hours"
 
 
 def long_training_warning(seconds: float, seeds: int, device: str, precision: str) -> str | None:

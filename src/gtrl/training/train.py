@@ -22,7 +22,7 @@ from gtrl.io.atomic import remove_partial, write_text
 from gtrl.io.locks import locked
 from gtrl.runs import checkpoints
 from gtrl.runs.run import LOCK, NON_FINITE_REPORT, Run, new_directory
-from gtrl.tasks import OwnTask, Task, changed_task, recorded_own_task
+from gtrl.tasks import SEEDS, OGBenchTask, OwnTask, Task, changed_task, recorded_own_task
 from gtrl.tasks.own import Environment, GoalVectors
 from gtrl.training import compilation, loop
 from gtrl.training import resume as resuming
@@ -30,6 +30,7 @@ from gtrl.training.callbacks import MetricsFile, ProgressBar, TensorBoard, Timin
 from gtrl.training.config import Training, configure
 from gtrl.training.session import Callback, Session
 from gtrl.training.signals import Stop
+from gtrl.training.sizes import own_defaults
 from gtrl.training.watch import NonFiniteError
 
 
@@ -41,7 +42,7 @@ def train(
     env: Environment | None = None,
     goals: GoalVectors | None = None,
     out: str | Path | None = None,
-    seeds: int | Sequence[int] = (0, 1, 2, 3),
+    seeds: int | Sequence[int] | None = None,
     training: Training | None = None,
     callbacks: Sequence[Callback] = (),
     resume: bool = False,
@@ -62,7 +63,7 @@ def train(
         goals: The goals to evaluate in this environment, one row per goal: an array, or a CSV, npy or npz file. By
             default the environment chooses a goal at each reset.
         out: The run directory; by default `runs/<task>/<method>/<time>`.
-        seeds: One seed or several, trained in one program.
+        seeds: One seed or several, trained in one program; by default 0 to 3 for a built-in task, else 0.
         training: Settings that are independent of the method; single ones may be given as `fields` instead.
         callbacks: Callbacks in addition to the default ones: metrics, timing and TensorBoard files, and the progress
             bar if `show` is set.
@@ -72,15 +73,17 @@ def train(
         show: Show a progress bar.
         handle_signals: On SIGINT and SIGTERM, save a checkpoint and raise `gtrl.errors.Interrupted`; a second SIGINT
             ends the process. By default no signal handlers are installed.
-        fields: Fields of the method or of `Training` that override the defaults for (method, task).
+        fields: Fields of the method or of `Training` that override the defaults for (method, task). For data without a
+            built-in task, network, batch, steps and discount are chosen by the amount of data and the device.
 
     JAX's compilation cache is stored on disk during training, unless it was configured before.
     """
     start_time = time.perf_counter()
     data = as_data(data, _own_task(task, env, goals, out if resume else None) or task)
     _check_own_environment(data)
-    algorithm, training = configure(algorithm, training, data.task, data.train.spec, fields)
-    seeds = check_seeds(seeds)
+    own = {} if isinstance(data.task, OGBenchTask) else own_defaults(data, jax.default_backend())
+    algorithm, training = configure(algorithm, training, data.task, data.train.spec, fields, own)
+    seeds = check_seeds(default_seeds(data.task) if seeds is None else seeds)
     all_callbacks = _with_defaults(callbacks, show)
     if resume and out is None:
         raise ConfigError("--resume needs --out, the run to resume.")
@@ -121,6 +124,11 @@ def _check_own_environment(data: Data) -> None:
     if isinstance(data.task, OwnTask) and data.task.environment is not None:
         columns = getattr(data, "columns", None) or {}
         check_environment(data.task, data.train.spec._asdict(), columns.get("observation", ()))
+
+
+def default_seeds(task: Task | None) -> tuple[int, ...]:
+    """Returns the seeds of the paper's protocol for a built-in task; one for own data, which needs one policy."""
+    return SEEDS if isinstance(task, OGBenchTask) else SEEDS[:1]
 
 
 def check_seeds(seeds: int | Sequence[int]) -> list[int]:

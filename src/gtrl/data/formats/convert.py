@@ -1,6 +1,5 @@
 """Converts a log to a dataset file, or to a Minari dataset."""
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from gtrl.data.description import KEY, Description
 from gtrl.data.formats import minari, read_log
 from gtrl.data.formats.log import Log, Selectors
 from gtrl.errors import ConfigError, DataError
 from gtrl.io.npz import write_npz
 from gtrl.io.scaling import fit_scaling
-
-FORMAT_VERSION = 1
 
 
 def convert(
@@ -45,7 +43,7 @@ def convert(
     log = read_log(source, observation=observation, goal=goal, action=action, episode=episode)
     log = with_bounds(log, action_low, action_high)
     if isinstance(target, Path):
-        write_npz(target, {**log.arrays, "description": np.array(json.dumps(description_of(log)))})
+        write_npz(target, {**log.arrays, KEY: description_of(log).to_array()})
         return log
     bounds = {} if log.action_low is None else {"low": log.action_low, "high": log.action_high}
     notes = minari.write_minari(target, log.arrays, **bounds)
@@ -93,16 +91,12 @@ def _bound(values: Sequence[float], width: int) -> np.ndarray:
     return np.broadcast_to(found, width).copy()
 
 
-def description_of(log: Log) -> dict[str, Any]:
+def description_of(log: Log) -> Description:
     """Returns the description that is stored with the arrays of a dataset file."""
     arrays = log.arrays
     if not np.isfinite(arrays["actions"]).any():
         raise DataError("the log has no actions.")
-    bounds = None if log.action_low is None else (log.action_low, log.action_high)
-    scaling = fit_scaling(
-        arrays["observations"], arrays.get("goals", arrays["observations"]), arrays["actions"], bounds
-    )
-    description: dict[str, Any] = {"format": FORMAT_VERSION, "columns": log.columns}
-    if log.action_low is not None and log.action_high is not None:
-        description |= {"action_low": log.action_low.tolist(), "action_high": log.action_high.tolist()}
-    return description | {"scaling": scaling.to_json(), "source": log.source}
+    bounds = None if log.action_low is None or log.action_high is None else (log.action_low, log.action_high)
+    goals = arrays.get("goals", arrays["observations"])
+    scaling = fit_scaling(arrays["observations"], goals, arrays["actions"], bounds)
+    return Description(log.columns, bounds, scaling, log.source)
