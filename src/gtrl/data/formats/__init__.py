@@ -5,7 +5,7 @@ columns (`columns.py`) and assembling the arrays of a dataset (`log.py`) are the
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,29 +57,35 @@ def open_source(source: Any, episode: str | None = None) -> Source:
 
 def _open_path(source: str, episode: str | None) -> Source:
     path = Path(source).expanduser()
-    if not source.startswith(minari.PREFIX) and path.is_file():
-        table = {b"PAR1": parquet_source}.get(_magic(path)[:4]) or (
-            csv_source if path.suffix.lower() in CSV_SUFFIXES else None
-        )
-        if path.suffix.lower() == ".parquet" or table is parquet_source:
-            return parquet_source(path, episode)
-        if table:
-            return table(path, episode)
+    if source.startswith(minari.PREFIX) or not path.exists():
+        found = _open_id(source)
+    elif path.is_dir():
+        found = _open_folder(path)
+    elif not path.is_file():
+        raise DataError(f"{source} is a device or a pipe, not a file.")
+    elif table := _table_reader(path):
+        return table(path, episode)
+    else:
+        found = _open_file(path)
     if episode is not None:
         raise ConfigError(f"--episode names a column of a table; {source} is not one.")
+    return found
+
+
+def _open_id(source: str) -> Source:
     if source.startswith(minari.PREFIX):
         return minari.minari_source(source)
-    if path.is_dir():
-        return _open_folder(path)
-    if path.is_file():
-        return _open_file(path)
     if minari.is_local_id(source):
         return minari.minari_source(minari.PREFIX + source)
-    if path.exists():
-        raise DataError(f"{source} is a device or a pipe, not a file.")
-    raise DataError(
-        f"there is no file or folder {source}, and no Minari dataset of this name in {minari.datasets_folder()}."
-    )
+    folder = minari.datasets_folder()
+    raise DataError(f"there is no file or folder {source}, and no Minari dataset of this name in {folder}.")
+
+
+def _table_reader(path: Path) -> Callable[[Path, str | None], Source] | None:
+    suffix = path.suffix.lower()
+    if suffix == ".parquet" or _magic(path).startswith(b"PAR1"):
+        return parquet_source
+    return csv_source if suffix in CSV_SUFFIXES else None
 
 
 def _magic(path: Path) -> bytes:

@@ -1,5 +1,6 @@
 """Arrow and parquet columns as NumPy arrays. Sizes are checked against those of the files while they are read."""
 
+import itertools
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,7 @@ def to_numpy(array: Any, depth: int = 0) -> np.ndarray | str:
 
 def _batches(path: Path) -> Iterator[Any]:
     ipc = import_extra("pyarrow.ipc", "minari", "reading Arrow files")
-    with readable(path, "Arrow file"), ipc.open_file(str(path)) as file:
+    with ipc.open_file(str(path)) as file:
         for index in range(file.num_record_batches):
             batch = file.get_batch(index)
             batch.validate(full=True)  # offsets of a damaged file may lie outside of its buffers
@@ -73,20 +74,22 @@ def _batches(path: Path) -> Iterator[Any]:
 def arrow_layouts(files: Sequence[Path]) -> dict[str, Layout | str]:
     """Returns the layouts of the columns in some files."""
     found: dict[str, Layout | str] = {}
-    for batch in _batches(files[0]):
-        for column in batch.schema.names:
-            for name, array in leaves(column, batch.column(column)):
-                values = to_numpy(array)
-                found[name] = values if isinstance(values, str) else (values.shape, values.dtype)
+    with readable(files[0], "Arrow file"):
+        for batch in _batches(files[0]):
+            for column in batch.schema.names:
+                for name, array in leaves(column, batch.column(column)):
+                    values = to_numpy(array)
+                    found[name] = values if isinstance(values, str) else (values.shape, values.dtype)
     return found
 
 
 def arrow_rows(files: Sequence[Path], wanted: Collection[str], budget: Budget) -> dict[str, np.ndarray]:
     """Reads some columns of files, one after the other."""
     parts: dict[str, list[np.ndarray]] = {name: [] for name in wanted}
+    columns = {name.partition("/")[0] for name in wanted}
     for path in files:
-        for batch in _batches(path):
-            for column in {name.partition("/")[0] for name in wanted}:
+        with readable(path, "Arrow file"):
+            for batch, column in itertools.product(_batches(path), columns):
                 if column not in batch.schema.names:
                     raise DataError(f"{path} has no column {column!r}.")
                 for name, array in leaves(column, batch.column(column)):
@@ -157,12 +160,11 @@ def parquet_rows(files: Sequence[Path], wanted: Collection[str], labels: Collect
 
 def _label(array: Any) -> np.ndarray:
     """Converts a column that names episodes or steps."""
+    import pyarrow as pa
+
     values = to_numpy(array)
     if not isinstance(values, str) and values.ndim == 1:
         return values
-    found = np.asarray([str(value) for value in array.to_pylist()])
-    import pyarrow as pa
-
     if pa.types.is_temporal(array.type):
         return array.to_numpy(zero_copy_only=False).astype(np.int64)
-    return found
+    return np.asarray([str(value) for value in array.to_pylist()])

@@ -79,7 +79,7 @@ def split_rows(labels: np.ndarray, order: np.ndarray | None, time: str | None) -
         rows = np.arange(len(rank))
     else:
         rows = np.lexsort((order, rank))
-        repeated = (np.diff(rank[rows]) == 0) & (np.diff(order[rows]) == 0)
+        repeated = (np.diff(rank[rows]) == 0) & (order[rows][1:] == order[rows][:-1])
         if repeated.any():
             row = rows[int(np.argmax(repeated))]
             raise DataError(f"episode {labels[row]} has two rows with {time} = {order[row]}.")
