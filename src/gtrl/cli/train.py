@@ -19,8 +19,8 @@ from gtrl.cli.flags import flag_name, parse
 from gtrl.cli.outputs import check_output_folder
 from gtrl.errors import ConfigError, DataError, RunError
 from gtrl.registry import load_plugins
-from gtrl.runs.run import Run
-from gtrl.tasks import Task, find_task, ogbench_task, recorded_own_task
+from gtrl.runs.run import Run, scaling_of
+from gtrl.tasks import SEEDS, OGBenchTask, Task, changed_task, find_task, ogbench_task, recorded_own_task
 
 START_TIME = time.perf_counter()  # about when the command was started
 
@@ -30,10 +30,18 @@ class Flags:
     """What to train on, where to write the run, and what to do in addition to training."""
 
     task: str | None = None  # one of 'gtrl tasks', or my_module:TASK; not needed if --data is a file of your own
-    data: Path | None = None  # a dataset file or a folder of shards; by default the task's file in OGBench's cache
+    # a dataset file, a folder of shards, or a log in another format; by default the task's file in OGBench's cache
+    data: str | None = None
+    observation: tuple[str, ...] | None = None  # which columns of the data are the observation: NAME, NAME[0:3] or 0:3
+    goal: tuple[str, ...] | None = None  # which columns are the goal; a slice is one of the observation
+    action: tuple[str, ...] | None = None  # which columns are the action
+    episode: str | None = None  # for tables: the column that numbers the episodes
+    scale: bool | None = None  # standardise the data; by default for all data but that of the built-in tasks
+    action_low: tuple[float, ...] | None = None  # lowest action, one number or one per column; by default it is found
+    action_high: tuple[float, ...] | None = None  # highest action
     env: str | None = None  # an environment of your own to evaluate in: my_package:MyEnv-v0, or my_module:factory
     goals: Path | None = None  # with --env: the goals to evaluate, a CSV, npy or npz file with one row per goal
-    seeds: tuple[int, ...] = (0, 1, 2, 3)  # random seeds, all trained at the same time
+    seeds: tuple[int, ...] = SEEDS  # random seeds, all trained at the same time; by default one for own data
     out: Path | None = None  # the run directory; by default runs/<task>/<algorithm>/<time>
     resume: bool = False  # resume the run in --out from its newest valid checkpoint; its config gives the defaults
     accept_changes: bool = False  # with --resume: resume even if the config, the data or a version has changed
@@ -71,9 +79,13 @@ def train_command(args: Sequence[str]) -> None:
     saved = saved_config(early.out) if early.resume and early.out else None
     defaults = defaults_for(method, early, saved)
     flags, training, fields = parse_flags(defaults, args)
-    run = run_training(flags, training, type(defaults.algorithm), fields)
+    task = task_of(flags, saved)
+    check_flags(flags)
+    loaded = [load_data(flags, task, saved)]  # a list, so that this frame does not keep the first shard in memory
+    if saved is None and not isinstance(task, OGBenchTask):  # the defaults depend on the data
+        flags, training, fields = parse_flags(defaults_for_own_data(defaults, loaded[0], task), args)
+    run = run_training(flags, training, type(defaults.algorithm), fields, loaded)
     console.echo(f"trained: {run.path}")
-    task = find_task(flags.task) if flags.task else recorded_own_task(run.config)
     if task and task.environment:
         console.echo(f"next: {shlex.join(['gtrl', 'evaluate', str(run.path)])}")
 
@@ -123,11 +135,32 @@ def defaults_for(method: str | None, early: argparse.Namespace, saved: dict[str,
     if saved is None or saved["algorithm"]["name"] != kind.name:
         task = find_task(early.task) if early.task else None
         return Defaults(Flags(), Training(), make(kind.name, task))
-    source = saved["data"]["source"]
-    task = None if recorded_own_task(saved) else saved["task"]  # an own task is restored by `train`
-    flags = Flags(task=task, data=source and Path(source), seeds=tuple(saved["seeds"]))
+    flags = _saved_flags(saved)
     fields = {name: value for name, value in saved["algorithm"].items() if name != "name"}
     return Defaults(flags, _restored(Training, saved["training"], early.out), _restored(kind, fields, early.out))
+
+
+def _saved_flags(saved: dict[str, Any]) -> Flags:
+    """The flags of the run to resume. Its scaling is in its config, so bounds of actions need not be known."""
+    recorded = saved["data"]
+    selection: dict[str, Any] = {role: tuple(chosen) for role, chosen in recorded.get("selection", {}).items()}
+    if "episode" in selection:
+        (selection["episode"],) = selection["episode"]
+    task = None if recorded_own_task(saved) else saved["task"]
+    return Flags(task=task, data=recorded["source"], seeds=tuple(saved["seeds"]), **selection)
+
+
+def defaults_for_own_data(defaults: Defaults, data: Any, task: Task | None) -> Defaults:
+    """Returns defaults that suit the amount of data and the device."""
+    import jax
+
+    from gtrl.training.config import configure
+    from gtrl.training.sizes import own_defaults
+    from gtrl.training.train import default_seeds
+
+    own = own_defaults(data, jax.default_backend())
+    algorithm, training = configure(type(defaults.algorithm), None, task, data.train.spec, {}, own)
+    return Defaults(dataclasses.replace(defaults.flags, seeds=default_seeds(task)), training, algorithm)
 
 
 def _restored(kind: Any, saved: dict[str, Any], run: Path) -> Any:
@@ -178,26 +211,52 @@ def _with_prefixes(kind: type, taken: Iterable[str]) -> Any:
     return dataclasses.make_dataclass(kind.__name__, clashing, bases=(kind,), frozen=True, namespace=namespace)
 
 
-def run_training(flags: Flags, training: Any, kind: Any, fields: dict[str, Any]) -> Run:
-    """Loads the data and trains, or resumes, the run that the flags describe."""
-    from gtrl.data.load import load_dataset
-    from gtrl.training.train import train
-
+def check_flags(flags: Flags) -> None:
+    """Rejects flags that contradict each other, and outputs that cannot be written, before anything is loaded."""
     if flags.task and (flags.env or flags.goals):
         raise ConfigError("--task has an environment and goals of its own: give --task, or --env and --goals.")
     if flags.eval_during and flags.eval_episodes is not None and flags.eval_episodes < 1:
         raise ConfigError(f"--eval-episodes is {flags.eval_episodes} and must be at least 1.")
-    task = find_task(flags.task) if flags.task else None
-    path = data_path(flags.data, task)
+    if (flags.action_low is None) != (flags.action_high is None):
+        raise ConfigError("give both --action-low and --action-high, or neither.")
     check_output_folder(flags.out or Path("runs"))
-    return train(  # the data has no name here, so that a shard's memory can be freed
-        kind, load_dataset(path, task), env=flags.env, goals=flags.goals, out=flags.out, seeds=flags.seeds,
-        training=training, callbacks=callbacks_for(flags), resume=flags.resume, accept_changes=flags.accept_changes,
-        handle_signals=True, **fields,
+
+
+def task_of(flags: Flags, saved: dict[str, Any] | None) -> Task | None:
+    """Returns the task: the named one, that of an environment of the user's own, or that of the run to resume."""
+    if flags.task:
+        return find_task(flags.task)
+    recorded = recorded_own_task(saved) if saved else None
+    if flags.env is None and flags.goals is None:
+        return recorded
+    return changed_task(recorded, flags.env, flags.goals)
+
+
+def load_data(flags: Flags, task: Task | None, saved: dict[str, Any] | None) -> Any:
+    """Loads the data that the flags describe, with the scaling of the run to resume."""
+    from gtrl.data.load import load_dataset
+
+    scale: Any = flags.scale
+    if scale is None and flags.action_low is None and saved is not None:
+        scale = scaling_of(saved) or False
+    bounds = None if flags.action_low is None or flags.action_high is None else (flags.action_low, flags.action_high)
+    return load_dataset(
+        data_path(flags.data, task), task, observation=flags.observation, goal=flags.goal, action=flags.action,
+        episode=flags.episode, scale=scale, action_bounds=bounds,
     )  # fmt: skip
 
 
-def data_path(given: Path | None, task: Task | None) -> Path:
+def run_training(flags: Flags, training: Any, kind: Any, fields: dict[str, Any], loaded: list[Any]) -> Run:
+    """Trains, or resumes, the run that the flags describe, on the data that is taken from the list `loaded`."""
+    from gtrl.training.train import train
+
+    return train(
+        kind, loaded.pop(), out=flags.out, seeds=flags.seeds, training=training, callbacks=callbacks_for(flags),
+        resume=flags.resume, accept_changes=flags.accept_changes, handle_signals=True, **fields,
+    )  # fmt: skip
+
+
+def data_path(given: str | None, task: Task | None) -> str | Path:
     """Returns the dataset to train on: --data if given, else the task's file in OGBench's cache."""
     from gtrl.data.sources.get import cached_file
 

@@ -95,6 +95,12 @@ def read_config(path: Path) -> Config:
     return content
 
 
+def scaling_of(config: dict[str, Any]) -> Scaling | None:
+    """Returns the scaling of the data in the content of a `config.json`; None if it was not scaled."""
+    found = config["data"].get("scaling")
+    return None if found is None else Scaling.from_mapping(found)
+
+
 @dataclass(frozen=True)
 class Run:
     """A run: a directory with `config.json`, `metrics.jsonl`, `eval.csv`, `policies/` and `checkpoints/`."""
@@ -142,13 +148,10 @@ class Run:
     @property
     def scaling(self) -> Scaling | None:
         """The scaling of the data that the run was trained on; None if it was not scaled."""
-        found = self.config["data"].get("scaling")
         try:
-            return None if found is None else Scaling.from_mapping(found)
+            return scaling_of(self.config)
         except (TypeError, ValueError) as error:
-            raise RunError(
-                f"{self.path}/config.json is damaged: the scaling of its data is invalid ({error})."
-            ) from error
+            raise RunError(f"{self.path}/config.json is damaged: its scaling is invalid ({error}).") from error
 
     @property
     def checkpoints(self) -> Path:

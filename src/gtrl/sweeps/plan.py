@@ -13,10 +13,9 @@ from gtrl.errors import ConfigError, UnknownNameError
 from gtrl.report.paper import STANDARD, TELEPORT_AND_STITCH
 from gtrl.runs.run import is_folder_name
 from gtrl.sweeps.values import convert
-from gtrl.tasks import EPISODES_PER_GOAL, TASKS
+from gtrl.tasks import EPISODES_PER_GOAL, SEEDS, TASKS
 from gtrl.tasks.ablations import ABLATIONS
 
-SEEDS = (0, 1, 2, 3)  # by default, as in the paper
 KEYS = ("tasks", "methods", "seeds", "steps", "episodes", "fields", "variants", "grid", "data")  # of a sweep file
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 

@@ -18,6 +18,7 @@ RANDOM_GOALS: Goals = (0.0, 0.0, 1.0)
 STITCH_ACTOR_GOALS: Goals = (0.0, 0.5, 0.5)  # the five tasks of the stitch group
 ACTOR_GOALS = TRAJECTORY_GOALS
 VALIDATION_RATIO = 10  # training episodes per validation episode
+SEEDS = (0, 1, 2, 3)
 EPISODES_PER_GOAL = 50
 GOALS_PER_TASK = 5
 SCORED_STEPS = (800_000, 900_000, 1_000_000)  # steps whose checkpoints are evaluated

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 class Training:
     """Settings of training that are independent of the method: length, batch size, precision, logs, checkpoints."""
 
-    steps: int = checked(GRADIENT_STEPS, COUNT)  # gradient steps
+    steps: int = checked(GRADIENT_STEPS, COUNT)  # gradient steps; for own data, as its sizes, by the amount of data
     batch_size: int = checked(BATCH_SIZE, COUNT)  # transitions in a batch
     learning_rate: float = checked(LEARNING_RATE, POSITIVE)  # of the optimiser
     precision: Literal["float32", "bfloat16"] = "float32"  # of the networks; float32 is advised for QRL and IVL

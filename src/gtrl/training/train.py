@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import json
+import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
@@ -30,8 +31,10 @@ from gtrl.training.callbacks import MetricsFile, ProgressBar, TensorBoard, Timin
 from gtrl.training.config import Training, configure
 from gtrl.training.session import Callback, Session
 from gtrl.training.signals import Stop
-from gtrl.training.sizes import own_defaults
+from gtrl.training.sizes import expected_seconds, long_training_warning, own_defaults, plan_message
 from gtrl.training.watch import NonFiniteError
+
+log = logging.getLogger(__name__)
 
 
 def train(
@@ -98,6 +101,8 @@ def train(
             scaling=data.scaling, columns=data.columns,
         )  # fmt: skip
         session.start_time, session.is_logged, session.signals = start_time, is_logged, stop
+        if own and show:
+            _announce(algorithm, training, data, len(seeds), start)
         rotation = Rotation(data, training.shard_steps)
         with _report_failures(run, seeds, is_new), compilation.cached(run.path, config) as session.on_compiled:
             session.initial_states = fresh() if states is None else states
@@ -124,6 +129,15 @@ def _check_own_environment(data: Data) -> None:
     if isinstance(data.task, OwnTask) and data.task.environment is not None:
         columns = getattr(data, "columns", None) or {}
         check_environment(data.task, data.train.spec._asdict(), columns.get("observation", ()))
+
+
+def _announce(algorithm: Algorithm, training: Training, data: Data, seeds: int, start: int) -> None:
+    """Logs the sizes and the expected time of training on own data, and what would be faster if it is long."""
+    seconds = expected_seconds(algorithm, training.update, data.train, training.steps - start, seeds)
+    log.info("%s", plan_message(algorithm, training, data, seeds, seconds))
+    warning = long_training_warning(seconds, seeds, jax.default_backend(), training.precision)
+    if warning:
+        log.warning("%s", warning)
 
 
 def default_seeds(task: Task | None) -> tuple[int, ...]:
