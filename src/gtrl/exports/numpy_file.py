@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from gtrl.exports import standalone
-from gtrl.exports.parts import LIMIT, PolicyParts, in_precision
+from gtrl.exports.parts import PolicyParts, in_precision
 from gtrl.io.mlp import LAYER_NORM_EPSILON
+from gtrl.io.scaling import LIMIT
 
 MARK = "# --- the policy ---\n"  # what follows it in the module is replaced
 LINE_LENGTH = 120
@@ -27,7 +28,10 @@ def python_content(parts: PolicyParts, precision: str) -> bytes:
         "epsilon": LAYER_NORM_EPSILON,
         "limit": LIMIT,
     }
-    stored = {name: in_precision(name, array, precision) for name, array in arrays.items()} | dict(parts.scaling)
+    stored = {name: in_precision(array, precision) for name, array in arrays.items()}
+    stored |= {name: array for name, array in arrays.items() if name.startswith("input_")}
+    if parts.scaling:
+        stored |= parts.scaling.to_arrays()
     # The header is not trusted. As a quoted JSON text it cannot become code.
     lines = [f"HEADER = json.loads({json.dumps(header)!a})", "ARRAYS = {"]
     lines += [f"    {name!r}: {_literal(array)}," for name, array in stored.items()]

@@ -14,9 +14,10 @@ import onnx
 from onnx import helper, numpy_helper
 
 from gtrl.errors import RunError
-from gtrl.exports.parts import LIMIT, PolicyParts, in_precision
+from gtrl.exports.parts import PolicyParts, in_precision
 from gtrl.io.mlp import LAYER_NORM_EPSILON, Layer
 from gtrl.io.mlp_file import MLP
+from gtrl.io.scaling import LIMIT, Scaling
 
 OPSET, IR_VERSION = 13, 7  # those of onnx 1.8
 MAX_FLOW_STEPS = 200  # each step of a flow repeats the nodes of the network
@@ -44,7 +45,7 @@ class Graph:
 
     def weights(self, array: np.ndarray | None) -> str:
         """Adds a constant array in the precision of the network."""
-        return self.constant(in_precision("a weight", array, self.precision))
+        return self.constant(in_precision(array, self.precision))
 
     def add(self, operator: str, *inputs: Any, output: str = "", **attributes: Any) -> str:
         """Adds a node and returns the name of its output. An input that is not a name is a constant."""
@@ -118,23 +119,22 @@ def unbounded(graph: Graph, x: str, network: MLP) -> str:
 # --- the policy ---
 
 
-def standardised(graph: Graph, name: str, scaling: Mapping[str, np.ndarray]) -> str:
+def standardised(graph: Graph, name: str, center: np.ndarray, scale: np.ndarray) -> str:
     """(raw - center) / scale, clipped to ±LIMIT, without float64.
 
     The center is subtracted in two float32 parts. Near the center, raw - high is exact, so a column such as 101325 ± 50
     loses nothing.
     """
-    center, scale = (scaling[f"{name}_{part}"] for part in ("center", "scale"))
-    high = in_precision(f"{name}_center", center, "float32")
+    high = in_precision(center, "float32")
     centred = graph.add("Sub", graph.add("Sub", name, high), np.float32(center - high))
-    divided = graph.add("Div", centred, in_precision(f"{name}_scale", scale, "float32"))
+    divided = graph.add("Div", centred, in_precision(scale, "float32"))
     return graph.add("Clip", divided, np.float32(-LIMIT), np.float32(LIMIT))
 
 
-def in_raw_units(graph: Graph, x: str, scaling: Mapping[str, np.ndarray]) -> str:
+def in_raw_units(graph: Graph, x: str, scaling: Scaling) -> str:
     """Center + scale * x, for an action x within ±1."""
-    center, scale = (in_precision(name, scaling[name], "float32") for name in ("action_center", "action_scale"))
-    return graph.add("Add", graph.add("Mul", x, scale), center)
+    scaled = graph.add("Mul", x, in_precision(scaling.action_scale, "float32"))
+    return graph.add("Add", scaled, in_precision(scaling.action_center, "float32"))
 
 
 def integrated(graph: Graph, inputs: str, zeros: str, parts: PolicyParts) -> str:
@@ -161,14 +161,15 @@ def zero_if_finite(graph: Graph, names: Mapping[str, int]) -> str:
 def add_action(graph: Graph, parts: PolicyParts) -> None:
     """The whole policy, from the inputs to the output `action`."""
     zeros = zero_if_finite(graph, parts.sizes)
-    inputs = ["observation", "goal"]
-    if parts.scaling:
-        inputs = [standardised(graph, name, parts.scaling) for name in inputs]
-    joined = graph.add("Concat", *inputs, axis=-1)
+    observation, goal, scaling = "observation", "goal", parts.scaling
+    if scaling:
+        observation = standardised(graph, observation, scaling.observation_center, scaling.observation_scale)
+        goal = standardised(graph, goal, scaling.goal_center, scaling.goal_scale)
+    joined = graph.add("Concat", observation, goal, axis=-1)
     x = integrated(graph, joined, zeros, parts) if parts.flow_steps else unbounded(graph, joined, parts.network)
     x = bounded(graph, x, parts.network.output)
-    if parts.scaling:
-        x = in_raw_units(graph, x, parts.scaling)
+    if scaling:
+        x = in_raw_units(graph, x, scaling)
     graph.add("Add", x, zeros, output="action")  # some runtimes clip NaN to a number; it must reach the action
 
 

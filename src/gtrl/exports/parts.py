@@ -1,6 +1,5 @@
 """The parts of a policy file that an export writes: network, flow steps, scaling and where the policy came from."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,10 @@ from gtrl import __version__
 from gtrl.errors import RunError
 from gtrl.io import mlp_file
 from gtrl.io.mlp_file import MLP, FormatError, Header
+from gtrl.io.scaling import SCALING_ARRAYS, Scaling
 from gtrl.runs.policy import FlowPolicy, GaussianPolicy
 
 KINDS = {kind.name: kind for kind in (GaussianPolicy, FlowPolicy)}
-SCALING_ARRAYS = tuple(f"{name}_{part}" for name in ("observation", "goal", "action") for part in ("center", "scale"))
-LIMIT = 10.0  # standardised observations and goals are clipped to ± this
 
 
 @dataclass(frozen=True)
@@ -26,13 +24,13 @@ class PolicyParts:
         header: The header of its file.
         network: Maps (observation, goal), for a flow (observation, goal, x, t), to the action or velocity.
         flow_steps: Euler steps of a flow; 0 for a Gaussian policy.
-        scaling: The arrays named in `SCALING_ARRAYS`, in float64; empty if the policy is not scaled.
+        scaling: Between raw units and those of the network; None if they are the same.
     """
 
     header: Header
     network: MLP
     flow_steps: int
-    scaling: Mapping[str, np.ndarray]
+    scaling: Scaling | None
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -57,15 +55,22 @@ def read_parts(path: Path) -> PolicyParts:
     scaling = {name: arrays.pop(name) for name in SCALING_ARRAYS if name in arrays}
     try:
         policy = KINDS[kind](arrays, header)
-    except FormatError as error:
+        parts = PolicyParts(
+            header, policy.network, getattr(policy, "steps", 0), Scaling.from_mapping(scaling) if scaling else None
+        )
+        for name, array in (parts.scaling.to_arrays() if parts.scaling else {}).items():
+            if len(array) != header[f"{name.partition('_')[0]}_dim"]:
+                raise FormatError(f"'{name}' has the shape {array.shape}, which does not match the other arrays")
+        return parts
+    except ValueError as error:  # also a FormatError
         raise RunError(f"{path} is not a policy file: {error}.") from error
-    return PolicyParts(header, policy.network, getattr(policy, "steps", 0), scaling)
 
 
-def in_precision(name: str, array: np.ndarray | None, precision: str) -> np.ndarray:
+def in_precision(array: np.ndarray | None, precision: str) -> np.ndarray:
     """Returns an array in float32 or float16; raises `RunError` if its values are too large for it."""
     with np.errstate(over="ignore"):
         converted = np.asarray(array).astype(precision)
     if not np.isfinite(converted).all():
-        raise RunError(f"the policy's array '{name}' has values that are too large for {precision}.")
+        remedy = "; choose --precision float32" if precision == "float16" else ""
+        raise RunError(f"the policy has numbers that are too large for {precision}{remedy}.")
     return converted
