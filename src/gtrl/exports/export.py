@@ -84,5 +84,5 @@ def _content(parts: PolicyParts, format: str, precision: str) -> bytes:
     try:
         from gtrl.exports.onnx_file import onnx_content
     except ImportError as error:
-        raise ConfigError(f"an ONNX file needs the package onnx ({error}): pip install 'gtrl[onnx]'.") from error
+        raise ConfigError(f'an ONNX file needs the package onnx ({error}): pip install "gtrl[onnx]".') from error
     return onnx_content(parts, precision)

@@ -28,8 +28,9 @@ def python_content(parts: PolicyParts, precision: str) -> bytes:
         "epsilon": LAYER_NORM_EPSILON,
         "limit": LIMIT,
     }
-    stored = {name: in_precision(array, precision) for name, array in arrays.items()}
-    stored |= {name: array for name, array in arrays.items() if name.startswith("input_")}
+    stored = {
+        name: array if name.startswith("input_") else in_precision(array, precision) for name, array in arrays.items()
+    }
     if parts.scaling:
         stored |= parts.scaling.to_arrays()
     # The header is not trusted. As a quoted JSON text it cannot become code.

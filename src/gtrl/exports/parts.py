@@ -55,15 +55,20 @@ def read_parts(path: Path) -> PolicyParts:
     scaling = {name: arrays.pop(name) for name in SCALING_ARRAYS if name in arrays}
     try:
         policy = KINDS[kind](arrays, header)
-        parts = PolicyParts(
-            header, policy.network, getattr(policy, "steps", 0), Scaling.from_mapping(scaling) if scaling else None
-        )
-        for name, array in (parts.scaling.to_arrays() if parts.scaling else {}).items():
-            if len(array) != header[f"{name.partition('_')[0]}_dim"]:
-                raise FormatError(f"'{name}' has the shape {array.shape}, which does not match the other arrays")
-        return parts
+        return PolicyParts(header, policy.network, getattr(policy, "steps", 0), _scaling(scaling, header))
     except ValueError as error:  # also a FormatError
         raise RunError(f"{path} is not a policy file: {error}.") from error
+
+
+def _scaling(arrays: dict[str, np.ndarray], header: Header) -> Scaling | None:
+    """Returns the scaling with these arrays, None without any; raises `ValueError` if they do not fit the header."""
+    if not arrays:
+        return None
+    scaling = Scaling.from_mapping(arrays)
+    for name, array in scaling.to_arrays().items():
+        if len(array) != header[f"{name.partition('_')[0]}_dim"]:
+            raise FormatError(f"'{name}' has the shape {array.shape}, which does not match the other arrays")
+    return scaling
 
 
 def in_precision(array: np.ndarray | None, precision: str) -> np.ndarray:
