@@ -9,6 +9,7 @@ The model's nodes are few kinds of operators, so each is one line of PyTorch her
 
 import argparse
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx
@@ -34,6 +35,10 @@ OPERATORS: dict[str, Callable[..., torch.Tensor]] = {
 }
 
 
+def attributes_of(node: onnx.NodeProto) -> dict[str, Any]:
+    return {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+
+
 class Policy(torch.nn.Module):
     """An exported policy. `forward` takes observation, goal and, for a flow, noise: float32, (batch, size)."""
 
@@ -48,10 +53,7 @@ class Policy(torch.nn.Module):
                 self.register_parameter(constant.name, torch.nn.Parameter(tensor))
             else:
                 self.register_buffer(constant.name, tensor)
-        self.nodes = [
-            (node.op_type, list(node.input), node.output[0], {a.name: helper.get_attribute_value(a) for a in node.attribute})
-            for node in graph.node
-        ]  # fmt: skip
+        self.nodes = [(node.op_type, list(node.input), node.output[0], attributes_of(node)) for node in graph.node]
 
     def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
         """Returns the actions, (batch, action_dim)."""
