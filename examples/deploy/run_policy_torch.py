@@ -25,6 +25,7 @@ OPERATORS: dict[str, Callable[..., torch.Tensor]] = {
     "Div": lambda x, y: x / y,
     "Gemm": lambda x, weight, bias: x @ weight + bias,
     "Mul": lambda x, y: x * y,
+    "Pow": lambda x, y: x**y,
     "ReduceMean": lambda x, axes: x.mean(axes, keepdim=True),
     "ReduceSum": lambda x, axes: x.sum(tuple(axes.tolist()), keepdim=True),
     "Relu": torch.relu,
