@@ -26,7 +26,8 @@ import numpy as np
 from matplotlib.ticker import NullLocator
 
 from gtrl import bench
-from gtrl.data.dataset import Spec, load_dataset
+from gtrl.data.dataset import Spec
+from gtrl.data.load import load_dataset
 from gtrl.data.shards import Rotation
 from gtrl.nn import speed
 from gtrl.report import style

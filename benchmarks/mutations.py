@@ -34,7 +34,8 @@ import numpy as np
 from numpy.random import Generator
 
 from gtrl import console
-from gtrl.data.dataset import ACTION_LIMIT, load_dataset
+from gtrl.data.dataset import ACTION_LIMIT
+from gtrl.data.load import load_dataset
 from gtrl.errors import GtrlError
 from gtrl.io.npz import MAX_UNPACKED_BYTES, join_npz
 

@@ -21,7 +21,7 @@ from test_data import MINI, arrays_of, is_one_sentence
 from gtrl.cli import main
 from gtrl.data.checks import check_arrays, check_file
 from gtrl.data.collect.expert import Expert
-from gtrl.data.dataset import load_dataset
+from gtrl.data.load import load_dataset
 from gtrl.errors import DataError, GtrlError, RunError
 from gtrl.io import mlp, mlp_file, npz
 from gtrl.io.npz import join_npz, read_npz, shapes_in

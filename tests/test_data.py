@@ -13,7 +13,8 @@ from ogbench.relabel_utils import add_oracle_reps
 
 from gtrl.cli import main
 from gtrl.data.checks import check_file
-from gtrl.data.dataset import Data, as_data, load_dataset, make_dataset
+from gtrl.data.dataset import Data, make_dataset
+from gtrl.data.load import as_data, load_dataset
 from gtrl.errors import DataError, UnknownNameError
 from gtrl.tasks import REGISTERED, TASKS, Task, ogbench_task
 

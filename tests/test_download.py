@@ -26,7 +26,7 @@ from test_data import is_one_sentence
 from gtrl import cli, tasks
 from gtrl.data.collect import files as collecting
 from gtrl.data.collect.expert import Experts
-from gtrl.data.dataset import load_dataset
+from gtrl.data.load import load_dataset
 from gtrl.data.sources import download as module
 from gtrl.data.sources.download import download
 from gtrl.data.sources.get import get_dataset

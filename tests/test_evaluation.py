@@ -19,7 +19,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from gtrl import cli, console, registry
 from gtrl.algorithms import Algorithm, make
-from gtrl.data.dataset import Spec, load_dataset
+from gtrl.data.dataset import Spec
+from gtrl.data.load import load_dataset
 from gtrl.envs.isolation import IsolatedEnv
 from gtrl.envs.make import make_environment
 from gtrl.envs.maze import Grid, Maze

@@ -19,7 +19,8 @@ import pytest
 
 import gtrl
 from gtrl.algorithms.bc import BC
-from gtrl.data.dataset import Data, Dataset, load_dataset
+from gtrl.data.dataset import Data, Dataset
+from gtrl.data.load import load_dataset
 from gtrl.data.sampling import Batch
 from gtrl.errors import ConfigError, RunError
 from gtrl.runs import checkpoints

@@ -104,14 +104,14 @@ def test_example_method_learns(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     how = {"seeds": 0, "hidden": (32, 32), "batch_size": 128, "learning_rate": 2e-3, "show": False}
     run = gtrl.train(
-        NearMC, folder / "glider.npz", task=GLIDER, out=folder / "learned", steps=600, checkpoints=(1,),
+        NearMC, folder / "glider.npz", task=GLIDER, out=folder / "learned", steps=1000, checkpoints=(1,),
         callbacks=[LossCsv()], **how,
     )  # fmt: skip
     rates = {}
-    for step in (1, 600):
+    for step in (1, 1000):
         rows = gtrl.evaluate(run, step=step, episodes=10, workers=1, show=False)
         rates[step] = sum(row["successes"] for row in rows) / sum(row["episodes"] for row in rows)
-    assert rates[600] > 0.8
+    assert rates[1000] > 0.8
     assert rates[1] < 0.4
 
 

@@ -23,7 +23,8 @@ from gtrl.data import shards as rotation
 from gtrl.data.collect import files
 from gtrl.data.collect.files import collect
 from gtrl.data.collect.plan import Plan
-from gtrl.data.dataset import Data, Dataset, load_dataset, make_dataset
+from gtrl.data.dataset import Data, Dataset, make_dataset
+from gtrl.data.load import load_dataset
 from gtrl.data.shards import Rotation
 from gtrl.errors import ConfigError, DataError, RunError
 from gtrl.io.npz import join_npz

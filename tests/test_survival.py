@@ -26,7 +26,8 @@ import pytest
 import gtrl
 from gtrl import workers
 from gtrl.algorithms import make
-from gtrl.data.dataset import Data, load_dataset
+from gtrl.data.dataset import Data
+from gtrl.data.load import load_dataset
 from gtrl.errors import ConfigError, EpisodeError, Interrupted, RunError, WorkerError
 from gtrl.evaluation import evaluate as evaluation
 from gtrl.evaluation import rollout

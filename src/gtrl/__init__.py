@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from gtrl.data.checks import check_file
     from gtrl.data.collect.expert import Experts
     from gtrl.data.collect.files import collect
-    from gtrl.data.dataset import Data, Dataset, Spec, load_dataset, make_dataset
+    from gtrl.data.dataset import Data, Dataset, Spec, make_dataset
+    from gtrl.data.load import load_dataset
     from gtrl.data.sampling import Batch, sample_batch
     from gtrl.data.sources.get import get_dataset
     from gtrl.errors import GtrlError
@@ -45,7 +46,8 @@ _PUBLIC_NAMES = {
     "data.checks": ["check_file"],
     "data.collect.expert": ["Experts"],
     "data.collect.files": ["collect"],
-    "data.dataset": ["Data", "Dataset", "Spec", "load_dataset", "make_dataset"],
+    "data.dataset": ["Data", "Dataset", "Spec", "make_dataset"],
+    "data.load": ["load_dataset"],
     "data.sampling": ["Batch", "sample_batch"],
     "data.sources.get": ["get_dataset"],
     "errors": ["GtrlError"],

@@ -122,7 +122,7 @@ def memory(case: Case, data: Dataset) -> dict[str, int]:
     parts = loop.divide(update, states)
     own_keys = keys[: len(keys) // len(parts)]
     program = loop.program(update).lower(algorithm, update, parts[0], own_keys, data, jnp.int32(1)).compile()
-    analysis, dataset_bytes = program.memory_analysis(), sum(leaf.nbytes for leaf in data)
+    analysis, dataset_bytes = program.memory_analysis(), sum(leaf.nbytes for leaf in jax.tree.leaves(data))
     states_bytes = len(parts) * (analysis.argument_size_in_bytes - dataset_bytes)
     return {
         "argument_bytes": dataset_bytes + states_bytes,

@@ -39,7 +39,7 @@ def demo(
 ) -> Path:
     """Runs the demo and returns its directory. The seeds of data, training and evaluation are derived from `seed`."""
     from gtrl.data.collect.files import collect
-    from gtrl.data.dataset import load_dataset
+    from gtrl.data.load import load_dataset
     from gtrl.training.train import train
 
     folder = Path(out).expanduser() if out else new_directory(Path("runs/demo"))

@@ -71,7 +71,7 @@ class GTRL(Algorithm):
             (nets.oracle_critic, s, a, batch.value_goal_oracle),
             (nets.actor, s, batch.actor_goal),
         )
-        critic_loss = (h * rho * o.expectile(logit, y_a, kappa)).mean()  # eq. 10
+        critic_loss = (o.bootstrap_weight(batch) * h * rho * o.expectile(logit, y_a, kappa)).mean()  # eq. 10
         distill_loss = o.distill(oracle_logit, logit)
         actor_loss, metrics = o.ddpg_bc(mean, nets.acting_critic, batch, self.alpha, self.actor_reads)  # eq. 4
         metrics |= {

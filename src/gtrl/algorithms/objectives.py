@@ -91,6 +91,23 @@ def select_target(y_dc: Array, y_td: Array, m: Array, selection: Selection) -> A
 # --- weights ---
 
 
+def bootstrap_weight(batch: Batch) -> Array | float:
+    """0 where the one-step target would bootstrap from a state without a logged action, 1 elsewhere.
+
+    Base cases do not bootstrap, so they keep their weight.
+    """
+    if batch.next_has_action is None:
+        return 1.0
+    return (batch.next_has_action | batch.goal_is_state | batch.goal_is_next).astype(jnp.float32)
+
+
+def n_step_weight(batch: Batch) -> Array | float:
+    """`bootstrap_weight` of the n-step target: 0 where it would bootstrap from a state without a logged action."""
+    if batch.ahead_has_action is None:
+        return 1.0
+    return (batch.ahead_has_action | batch.arrives).astype(jnp.float32)
+
+
 def hindsight_ratio(q: Array, y_td: Array, clip: float) -> Array:
     """The ratio h = Q(s, a, g) / y_TD, clipped to [1/(1+c), 1+c], before it is normalised. Equation 9."""
     return jnp.clip(q / jnp.maximum(y_td, MIN_DIVISOR), 1 / (1 + clip), 1 + clip)

@@ -50,7 +50,7 @@ class TD(Algorithm):
         ahead = jax.nn.sigmoid(target(batch.ahead_observation, batch.ahead_action, g))
         y_td = o.n_step(ahead, batch, self.gamma)  # eq. 6, over n steps
         logit, mean = fused((nets.critic, s, batch.action, g), (nets.actor, s, batch.actor_goal))
-        critic_loss = o.expectile(logit, y_td, self.kappa).mean()
+        critic_loss = (o.n_step_weight(batch) * o.expectile(logit, y_td, self.kappa)).mean()
         actor_loss, metrics = o.ddpg_bc(mean, nets.critic, batch, self.alpha)
         metrics |= {"q": jax.nn.sigmoid(logit).mean(), "y_td": y_td.mean()}
         return o.total(metrics, critic=critic_loss, actor=actor_loss)
@@ -61,8 +61,8 @@ class TDn(TD):
     """TD over n steps, or fewer where the goal or the end of the trajectory comes sooner.
 
     The end of a trajectory does not count as reaching the goal. The paper specifies n steps, and fewer where the goal
-    comes sooner. Two choices are made here: the target bootstraps at the trajectory's last state where that comes
-    first, and n is 25 where no value is public.
+    comes sooner. Two choices are made here: the target bootstraps at the trajectory's last state (with a logged action)
+    where that comes first, and n is 25 where no value is public.
     """
 
     name: ClassVar = "td-n"

@@ -175,7 +175,7 @@ def _with_prefixes(kind: type, taken: Iterable[str]) -> Any:
 
 def run_training(flags: Flags, training: Any, kind: Any, fields: dict[str, Any]) -> Run:
     """Loads the data and trains, or resumes, the run that the flags describe."""
-    from gtrl.data.dataset import load_dataset
+    from gtrl.data.load import load_dataset
     from gtrl.training.train import train
 
     if flags.eval_during and flags.eval_episodes < 1:

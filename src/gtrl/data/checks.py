@@ -32,25 +32,41 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     return read_npz(path, DataError, DATASET_KEYS)
 
 
-def check_arrays(arrays: Arrays, task: Task | None = None) -> list[str]:
-    """Returns the problems with a dataset's arrays; an empty list if they are valid."""
+def check_arrays(arrays: Arrays, task: Task | None = None, *, scaled: bool = False) -> list[str]:
+    """Returns the problems with a dataset's arrays; an empty list if they are valid.
+
+    Actions must be in [-1, 1] unless they are going to be `scaled`. In the last row of an episode they may be NaN,
+    which means that no action was logged there.
+    """
     missing = [key for key in REQUIRED_KEYS if key not in arrays]
     if missing:
         return [f"it has no array '{key}'" for key in missing]
     problems = _shape_problems(arrays)
     if problems:
         return problems
+    missing_actions = _without_action(arrays)
     for key, value in arrays.items():
         finite, finite_in_float32 = np.isfinite(value), np.isfinite(_float32(value))
+        if key == "actions":
+            finite[missing_actions] = finite_in_float32[missing_actions] = True
         problems += _rows_with("NaN or infinity", key, ~finite)
         problems += _rows_with("numbers too large for float32", key, finite & ~finite_in_float32)
-    terminals, actions = arrays["terminals"], arrays["actions"]
+    terminals = arrays["terminals"]
     problems += _rows_with("values other than 0 and 1", "terminals", (terminals != 0) & (terminals != 1))
     problems += _episode_problems(terminals)
-    largest = max(-float(actions.min()), float(actions.max()))  # not np.abs, which overflows for int8
-    if largest > 1 + ACTION_TOLERANCE:
+    actions = arrays["actions"][~missing_actions]
+    largest = max(-float(actions.min(initial=0)), float(actions.max(initial=0)))  # not np.abs, which overflows for int8
+    if largest > 1 + ACTION_TOLERANCE and not scaled:
         problems.append(f"'actions' have absolute values up to {largest:.3g}, outside -1 to 1")
     return problems + (_task_problems(arrays, task) if task else [])
+
+
+def _without_action(arrays: Arrays) -> np.ndarray:
+    """Returns the rows at which no action was logged: last rows of episodes whose actions are all NaN."""
+    actions = arrays["actions"]
+    if actions.dtype.kind != "f":
+        return np.zeros(len(actions), bool)
+    return np.isnan(actions).all(1) & (arrays["terminals"] == 1)
 
 
 def _float32(value: np.ndarray) -> np.ndarray:

@@ -38,11 +38,15 @@ class Batch(NamedTuple):
     subgoal_is_next: Array  # bool, w = s_{i+1}
     goal_is_subgoal: Array  # bool, g = w
     goal_is_after_subgoal: Array  # bool, g = s_{k+1}
-    ahead_observation: Array  # s_{i+n}, or the trajectory's last state if that is earlier
+    ahead_observation: Array  # s_{i+n}, or the trajectory's last state (with a logged action) if that is earlier
     ahead_action: Array  # the action logged at that state
     ahead_steps: Array  # number of steps from s_i to that state, 1 to n
     arrives: Array  # bool, g is among s_i, ..., s_{i+n} of this trajectory
     arrival: Array  # steps until the first such state; meaningful only if `arrives`
+    # Whether an action was logged at s_{i+1}, and at `ahead_observation`; None if the dataset has one in every row. A
+    # target must not bootstrap from a state without one: its entry of `next_action` or `ahead_action` means nothing.
+    next_has_action: Array | None = None
+    ahead_has_action: Array | None = None
 
 
 # The largest float32 below 1. The logarithm of a discount that rounds to 1 would be 0.
@@ -133,7 +137,10 @@ def gather(dataset: Dataset, i: Array, j: Array, k: Array, actor_j: Array, looka
     visits_goal = (i[:, None] + steps <= end[:, None]) & (
         state[jnp.minimum(i[:, None] + steps, rows - 1)] == state[j, None]
     )
-    ahead = jnp.minimum(i + lookahead, end)
+    logged = dataset.has_action
+    # The last state to bootstrap from: the one before the trajectory's last if that has no logged action.
+    last = end if logged is None else jnp.maximum(jnp.where(logged[end], end, end - 1), i + 1)
+    ahead = jnp.minimum(i + lookahead, last)
     return Batch(
         observation=dataset.observations[i],
         action=dataset.actions[i],
@@ -158,4 +165,6 @@ def gather(dataset: Dataset, i: Array, j: Array, k: Array, actor_j: Array, looka
         ahead_steps=ahead - i,
         arrives=visits_goal.any(-1),
         arrival=visits_goal.argmax(-1),
+        next_has_action=None if logged is None else logged[i + 1],
+        ahead_has_action=None if logged is None else logged[ahead],
     )

@@ -2,7 +2,8 @@
 
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from gtrl.data.dataset import Data, load_shard
+from gtrl.data.dataset import Data
+from gtrl.data.load import load_shard
 from gtrl.errors import DataError
 
 
@@ -14,6 +15,7 @@ class Rotation:
 
     def __init__(self, data: Data, steps: int) -> None:
         self.shards, self.task, self.spec, self.steps = data.shards, data.task, data.train.spec, steps
+        self.scaling = data.scaling
         self.count = max(1, len(data.shards))
         self.current: tuple[int, Data] = (0, data)
         self.loader = ThreadPoolExecutor(1)
@@ -39,7 +41,7 @@ class Rotation:
         return self.loader.submit(self._read, shard)
 
     def _read(self, shard: int) -> Data:
-        data = load_shard(self.shards[shard], self.task)
+        data = load_shard(self.shards[shard], self.task, self.scaling)
         if data.train.spec != self.spec:
             raise DataError(f"{data.source}: its dimensions differ from those of {self.shards[0].name}.")
         return data

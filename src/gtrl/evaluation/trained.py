@@ -14,10 +14,15 @@ BLOCK_ROWS = 2048  # rows per call: one shape, so that each function is compiled
 
 
 class TrainedNets:
-    """The method of a run and its networks at a checkpoint. `index` is the position of a seed in `run.seeds`."""
+    """The method of a run and its networks at a checkpoint. `index` is the position of a seed in `run.seeds`.
+
+    Observations, goals and actions are in the units of the data, or with `scaled` in those of the networks, in which
+    a loaded dataset is.
+    """
 
     def __init__(self, run: Run, step: int) -> None:
         self.run, self.step = run, step
+        self.scaling = run.scaling
         self.algorithm, self.nets = load_state(run, step)
         self._value = jax.jit(self.algorithm.value)
         self._action_value = jax.jit(self.algorithm.action_value)
@@ -35,17 +40,29 @@ class TrainedNets:
         state, goal = (jax.ShapeDtypeStruct((1, sizes[f"{name}_dim"]), "float32") for name in ("observation", "goal"))
         return jax.eval_shape(self.algorithm.value, jax.eval_shape(self.of_seed, 0), state, goal) is not None
 
-    def values(self, index: int, observations: np.ndarray, goals: np.ndarray) -> np.ndarray:
+    def values(self, index: int, observations: Any, goals: Any, *, scaled: bool = False) -> np.ndarray:
         """Returns V(s, g) of each row, (N,). Only for methods that have a value."""
-        return _by_block(partial(self._value, self.of_seed(index)), observations, goals)
+        rows = self._in_network_units(scaled, observation=observations, goal=goals)
+        return _by_block(partial(self._value, self.of_seed(index)), *rows)
 
-    def actions(self, index: int, observations: np.ndarray, goals: np.ndarray) -> np.ndarray:
+    def actions(self, index: int, observations: Any, goals: Any, *, scaled: bool = False) -> np.ndarray:
         """Returns the policy's action for each row, (N, action_dim)."""
-        return _by_block(partial(self._act, self.of_seed(index)), observations, goals)
+        rows = self._in_network_units(scaled, observation=observations, goal=goals)
+        actions = _by_block(partial(self._act, self.of_seed(index)), *rows)
+        return actions if scaled or self.scaling is None else self.scaling.raw_action(actions)
 
-    def action_values(self, index: int, observations: Any, actions: Any, goals: Any) -> np.ndarray | None:
+    def action_values(
+        self, index: int, observations: Any, actions: Any, goals: Any, *, scaled: bool = False
+    ) -> np.ndarray | None:
         """Returns what the policy maximises over actions, for each row, (N,); None if it maximises no critic."""
-        return _by_block(partial(self._action_value, self.of_seed(index)), observations, actions, goals)
+        rows = self._in_network_units(scaled, observation=observations, action=actions, goal=goals)
+        return _by_block(partial(self._action_value, self.of_seed(index)), *rows)
+
+    def _in_network_units(self, scaled: bool, **arrays: Any) -> list[Any]:
+        """Returns the arrays, scaled unless they are already."""
+        if scaled or self.scaling is None:
+            return list(arrays.values())
+        return [getattr(self.scaling, name)(array) for name, array in arrays.items()]
 
 
 def _by_block(function: Callable[..., Any], *arrays: Any) -> Any:

@@ -35,10 +35,12 @@ def write_values(run: Run, task: Task, step: int) -> None:
     if maze is None:
         return
     grid = maze.grid()
-    states = states_at(env, grid.masked[grid.free])
+    states, goals = states_at(env, grid.masked[grid.free]), maze.goals
+    if (scaling := run.scaling) is not None:
+        states, goals = scaling.observation(states), scaling.goal(goals)
     value = jax.jit(jax.vmap(algorithm.value, (0, None, None)))
     values = np.full((len(run.seeds), len(maze.goals), *grid.free.shape), np.nan, np.float32)
-    for index, goal in enumerate(maze.goals):
+    for index, goal in enumerate(goals):
         goal_values = value(nets, states, np.repeat(goal[None], len(states), 0))
         if goal_values is None:
             return

@@ -1,8 +1,11 @@
 """Policy files: a trained policy as plain arrays, evaluated with NumPy alone.
 
 The file format is that of `gtrl.io.mlp_file`. The header also has the policy's kind, its dimensions, and the method,
-task and seed it was trained with. A custom kind is a subclass of `Policy` with a `name`. It is found through the
-registry `POLICIES`, if its module is loaded as a plugin or is an entry point of the group `gtrl.policies`.
+task and seed it was trained with. Where the training data was scaled, the file has the arrays of `gtrl.io.scaling` too,
+and the policy takes and returns the units of that data.
+
+A custom kind is a subclass of `Policy` with a `name`. It is found through the registry `POLICIES`, if its module is
+loaded as a plugin or is an entry point of the group `gtrl.policies`.
 """
 
 import contextlib
@@ -17,6 +20,7 @@ import numpy as np
 from gtrl.errors import RunError, UnknownNameError
 from gtrl.io import mlp, mlp_file
 from gtrl.io.mlp_file import Exportable, FormatError, Header, positive_integer, reject_field
+from gtrl.io.scaling import SCALING_ARRAYS, Scaling
 from gtrl.registry import Registry
 
 DIMENSIONS = ("observation_dim", "goal_dim", "action_dim")
@@ -36,6 +40,8 @@ class Policy(ABC):
 
     name: ClassVar[str]  # the kind of policy, in the header of a file
     noise_dim: int = 0  # elements of standard normal noise that an action takes
+    scaling: Scaling | None = None  # between the units of the caller and those of the network
+    check_finite: bool = True  # raise a `RunError` for NaN and infinity in an observation or a goal
 
     def __init__(self, arrays: Mapping[str, np.ndarray], header: Header, seed: int = 0) -> None:
         """Subclasses read their arrays; this class only checks the header.
@@ -54,15 +60,21 @@ class Policy(ABC):
 
     @abstractmethod
     def act(self, observation: np.ndarray, goal: np.ndarray, noise: np.ndarray) -> np.ndarray:
-        """Returns the actions, (ROWS, action_dim), for float32 arrays with ROWS rows each. The caller clips them."""
+        """Returns the actions, (ROWS, action_dim), for float32 arrays with ROWS rows each, all in the network's units.
+
+        The caller clips them to [-1, 1].
+        """
 
     def __call__(self, observation: Any, goal: Any, noise: Any = None) -> np.ndarray:
-        """Returns the actions, clipped to [-1, 1]; leading axes of the arguments are broadcast."""
-        inputs = [self._checked("observation", observation), self._checked("goal", goal)]
+        """Returns the actions, within their bounds; leading axes of the arguments are broadcast.
+
+        Observations, goals and actions are in the units of the training data.
+        """
+        inputs = [self._input("observation", observation), self._input("goal", goal)]
         if self.noise_dim:
             shape = np.broadcast_shapes(*(array.shape[:-1] for array in inputs))
             drawn = self.random.standard_normal((*shape, self.noise_dim)) if noise is None else noise
-            inputs.append(self._checked("noise", drawn))
+            inputs.append(self._checked("noise", np.asarray(drawn, np.float32)))
         else:
             inputs.append(np.zeros(0, np.float32))
         shape = np.broadcast_shapes(*(array.shape[:-1] for array in inputs))
@@ -73,7 +85,8 @@ class Policy(ABC):
         action = np.zeros((len(padded[0]), self.header["action_dim"]), np.float32)
         for start in range(0, count, ROWS):
             action[start : start + ROWS] = self._act_on_block(*(rows[start : start + ROWS] for rows in padded))
-        return np.clip(action[:count], -1, 1).reshape(*shape, self.header["action_dim"])
+        action = np.clip(action[:count], -1, 1).reshape(*shape, self.header["action_dim"])
+        return self.scaling.raw_action(action) if self.scaling else action
 
     def _act_on_block(self, *inputs: np.ndarray) -> np.ndarray:
         action, expected = self.act(*inputs), (ROWS, self.header["action_dim"])
@@ -81,8 +94,15 @@ class Policy(ABC):
             raise RunError(f"the policy '{self.name}' returned actions of shape {action.shape}, not {expected}.")
         return action
 
-    def _checked(self, name: str, value: Any) -> np.ndarray:
-        array = np.asarray(value, np.float32)
+    def _input(self, name: str, value: Any) -> np.ndarray:
+        """Returns an observation or a goal in the network's units, in float32."""
+        array = self._checked(name, np.asarray(value, np.float64 if self.scaling else np.float32))
+        if self.check_finite and not np.isfinite(array).all():
+            hint = "load the policy with check_finite=False to act all the same"
+            raise RunError(f"the {name} holds NaN or infinity; {hint}.")
+        return getattr(self.scaling, name)(array) if self.scaling else array
+
+    def _checked(self, name: str, array: np.ndarray) -> np.ndarray:
         expected = self.noise_dim if name == "noise" else self.header[f"{name}_dim"]
         if array.shape[-1:] != (expected,):
             raise RunError(f"this policy takes a {name} of {expected} numbers, not of shape {array.shape}.")
@@ -136,26 +156,47 @@ POLICIES: Registry[type[Policy]] = Registry(
 )
 
 
-def save_policy(path: Path, actor: Exportable, header: Mapping[str, Any]) -> None:
+def save_policy(path: Path, actor: Exportable, header: Mapping[str, Any], scaling: Scaling | None = None) -> None:
     """Writes a policy file atomically; `header` has the dimensions, and the method, task and seed of the training."""
     arrays, network_header = actor.export()
-    mlp_file.write(path, arrays, {**network_header, **header})
+    mlp_file.write(path, arrays | (scaling.to_arrays() if scaling else {}), {**network_header, **header})
 
 
-def load_policy(path: str | Path, seed: int = 0) -> Policy:
+def load_policy(path: str | Path, seed: int = 0, *, check_finite: bool = True) -> Policy:
     """Returns the policy in a file: a callable from observation and goal to action. Needs NumPy only.
 
-    `seed` is that of the noise of a stochastic policy (a flow).
+    Args:
+        path: The file.
+        seed: The seed of the noise of a stochastic policy (a flow).
+        check_finite: Whether the policy raises a `RunError` for NaN and infinity in an observation or a goal.
     """
     path = Path(path).expanduser()
     arrays, header = mlp_file.read(path, "a policy file", RunError)
     kind = _kind_of(path, header.get("kind"))
     try:
-        return kind(arrays, header, seed)
+        scaling = split_scaling(arrays, header)
+        policy = kind(arrays, header, seed)
     except FormatError as error:
         raise RunError(f"{path} is not a policy file: {error}.") from error
     except (LookupError, TypeError, ValueError) as error:  # a custom kind may not check its arrays
         raise RunError(f"{path} is not a policy file of kind '{kind.name}': {error!r:.100}.") from error
+    policy.scaling, policy.check_finite = scaling, check_finite
+    return policy
+
+
+def split_scaling(arrays: dict[str, np.ndarray], header: Header) -> Scaling | None:
+    """Removes the arrays of the scaling from a policy's arrays and returns the scaling; None if there are none."""
+    found = {name: arrays.pop(name) for name in SCALING_ARRAYS if name in arrays}
+    if not found:
+        return None
+    try:
+        scaling = Scaling.from_mapping(found)
+    except ValueError as error:
+        raise FormatError(f"its scaling is invalid: {error}") from error
+    for name in DIMENSIONS:
+        if len(found[name.replace("_dim", "_center")]) != header.get(name):
+            raise FormatError(f"its scaling does not match its header's {name}")
+    return scaling
 
 
 def _kind_of(path: Path, name: Any) -> type[Policy]:

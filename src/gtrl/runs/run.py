@@ -17,6 +17,7 @@ from gtrl.errors import ConfigError, RunError
 from gtrl.io.atomic import write_text
 from gtrl.io.jsonl import read_rows
 from gtrl.io.locks import wait_for_lock
+from gtrl.io.scaling import Scaling
 
 # Files that evaluation writes for the last evaluated step only.
 LAST_STEP_FILES = ("rollouts.npz", "values.npz", "trajectories.png", "rollouts.mp4", "rollouts.gif")
@@ -137,6 +138,17 @@ class Run:
         if not isinstance(seeds, list) or not seeds or any(type(seed) is not int for seed in seeds):
             raise RunError(f"{self.path}/config.json has no list of seeds.")
         return seeds
+
+    @property
+    def scaling(self) -> Scaling | None:
+        """The scaling of the data that the run was trained on; None if it was not scaled."""
+        found = self.config["data"].get("scaling")
+        try:
+            return None if found is None else Scaling.from_mapping(found)
+        except (TypeError, ValueError) as error:
+            raise RunError(
+                f"{self.path}/config.json is damaged: the scaling of its data is invalid ({error})."
+            ) from error
 
     @property
     def checkpoints(self) -> Path:

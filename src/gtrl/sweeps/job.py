@@ -111,7 +111,7 @@ def main(text: str) -> int:
 
 
 def _train(job: Job) -> None:
-    from gtrl.data.dataset import load_dataset
+    from gtrl.data.load import load_dataset
     from gtrl.evaluation.during import EvaluateDuring
     from gtrl.tasks import find_task
     from gtrl.training.callbacks import Timing

@@ -53,6 +53,9 @@ def describe(algorithm: Algorithm, training: Training, data: Data, seeds: Sequen
             "shards": max(1, len(data.shards)),
             **data.counts,
             **data.train.spec._asdict(),
+            "scaling": data.scaling.to_json() if data.scaling else None,
+            "columns": data.columns,
+            "selection": data.selection,
         },
         "versions": {
             "python": platform.python_version(),

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import queue
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -16,6 +16,7 @@ from gtrl.algorithms.base import Algorithm
 from gtrl.data.dataset import Data, Spec
 from gtrl.data.shards import Rotation
 from gtrl.errors import Interrupted
+from gtrl.io.scaling import Scaling
 from gtrl.registry import Registry
 from gtrl.runs.checkpoints import Writer
 from gtrl.runs.policy import save_policy
@@ -82,6 +83,8 @@ class Session:
     seeds: Sequence[int]
     callbacks: Sequence[Callback] = ()
     start: int = 0
+    scaling: Scaling | None = None  # stored in policies
+    columns: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)  # names of columns, for policies
 
     def __post_init__(self) -> None:
         self.start_time = time.perf_counter()
@@ -228,8 +231,10 @@ class Session:
                 "step": step,
                 "version": __version__,
                 **self.spec._asdict(),
+                **({"columns": self.columns} if self.columns else {}),
             }
-            save_policy(self.run.path / "policies" / f"step-{step}" / f"seed-{seed}.npz", actor, header)
+            path = self.run.path / "policies" / f"step-{step}" / f"seed-{seed}.npz"
+            save_policy(path, actor, header, self.scaling)
 
     def _goal_form(self) -> str:
         """What the policy's goals are: "oracle" (the task's), "state" (a whole state) or "own" (the user's)."""

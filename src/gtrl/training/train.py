@@ -4,7 +4,7 @@ import contextlib
 import errno
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ import jax
 import numpy as np
 
 from gtrl.algorithms import Algorithm
-from gtrl.data.dataset import Data, Dataset, as_data
+from gtrl.data.dataset import Data, Dataset
+from gtrl.data.load import as_data
 from gtrl.data.shards import Rotation
 from gtrl.errors import ConfigError, RunError
 from gtrl.io.atomic import remove_partial, write_text
@@ -32,7 +33,7 @@ from gtrl.training.watch import NonFiniteError
 
 def train(
     algorithm: str | type[Algorithm] | Algorithm,
-    data: str | Path | Dataset | Data,
+    data: str | Path | Iterable[Any] | Dataset | Data,
     *,
     task: str | Task | None = None,
     out: str | Path | None = None,
@@ -50,7 +51,7 @@ def train(
     Args:
         algorithm: A method: its name, `module:Name`, its class, or an instance. An instance is used without the task's
             defaults; `gtrl.make(name, task)` returns one that has them.
-        data: A dataset file or folder, or a dataset in memory.
+        data: Anything that `gtrl.load_dataset` reads, or a dataset in memory.
         task: The task of `data`, if the data does not name it.
         out: The run directory; by default `runs/<task>/<method>/<time>`.
         seeds: One seed or several, trained in one program.
@@ -80,7 +81,10 @@ def train(
         fresh = partial(loop.init, algorithm, training.update, data.train.spec, loop.seed_keys(seeds), data.train)
         is_new = not run.exists
         start, states, is_logged = resuming.find_start(run, config, fresh, resume, accept_changes)
-        session = Session(run, algorithm, training, data.task, data.train.spec, seeds, all_callbacks, start)
+        session = Session(
+            run, algorithm, training, data.task, data.train.spec, seeds, all_callbacks, start,
+            scaling=data.scaling, columns=data.columns,
+        )  # fmt: skip
         session.start_time, session.is_logged, session.signals = start_time, is_logged, stop
         rotation = Rotation(data, training.shard_steps)
         with _report_failures(run, seeds, is_new), compilation.cached(run.path, config) as session.on_compiled:

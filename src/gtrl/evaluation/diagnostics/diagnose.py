@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from gtrl import console
-from gtrl.data.dataset import Data, Spec, as_data, load_shard
+from gtrl.data.dataset import Data, Spec
+from gtrl.data.load import as_data, load_shard
 from gtrl.envs.make import DEFAULT_EPISODE_LENGTH, make_environment
 from gtrl.envs.maze import Maze
 from gtrl.errors import DataError, GtrlError, RunError
@@ -148,7 +149,8 @@ class Diagnosis:
         """
         recorded = self.run.config["data"]
         try:
-            data = as_data(_existing(recorded["source"]) if given is None else given, self.task)
+            source = _existing(recorded["source"]) if given is None else given
+            data = as_data(source, self.task, scale=self.run.scaling or False, **recorded.get("selection", {}))
             _check_digest(data, recorded["digest"])
         except DataError as error:
             if given is not None:
@@ -232,11 +234,16 @@ class Diagnosis:
         if self.data is None:
             return None
         shards: Sequence[Path] = self.data.shards
-        datasets = (load_shard(shard, self.task).train for shard in shards) if len(shards) > 1 else [self.data.train]
+        scaling = self.data.scaling
+        datasets = [self.data.train]
+        if len(shards) > 1:
+            datasets = (load_shard(shard, self.task, scaling).train for shard in shards)
         connected = np.zeros((len(maze.cells),) * 2, bool)
         for dataset in datasets:
-            positions, goals, ends = map(np.asarray, (dataset.observations[:, :2], dataset.goals, dataset.ends))
-            connected |= connected_cells(maze, positions, goals, ends)
+            observations, goals, ends = map(np.asarray, (dataset.observations, dataset.goals, dataset.ends))
+            if scaling:
+                observations, goals = scaling.raw_observation(observations), scaling.raw_goal(goals)
+            connected |= connected_cells(maze, observations[:, :2], goals, ends)
         return connected
 
     def write_maps(self) -> None:

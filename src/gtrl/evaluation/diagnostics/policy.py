@@ -48,8 +48,8 @@ def policy_section(trained: TrainedNets, seeds: Sequence[int], dataset: Dataset,
     s, a, g = map(np.asarray, (batch.observation, batch.action, batch.actor_goal))
     found: dict[int, Advantage] = {}
     for index, seed in enumerate(seeds):
-        logged = trained.action_values(index, s, a, g)
-        chosen = trained.action_values(index, s, trained.actions(index, s, g), g)
+        logged = trained.action_values(index, s, a, g, scaled=True)
+        chosen = trained.action_values(index, s, trained.actions(index, s, g, scaled=True), g, scaled=True)
         if logged is None or chosen is None:
             return None
         found[seed] = advantage(chosen, logged)

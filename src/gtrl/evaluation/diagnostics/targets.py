@@ -15,6 +15,7 @@ from gtrl.errors import RunError
 from gtrl.evaluation.diagnostics.policy import ROWS, sampled_rows
 from gtrl.evaluation.diagnostics.sections import Section, finite
 from gtrl.evaluation.trained import TrainedNets
+from gtrl.io.scaling import Scaling
 from gtrl.runs import checkpoints
 
 TARGET_METRICS = ("td_selected", "y_dc", "y_td", "decomposable")  # columns, as far as the method logs them
@@ -95,7 +96,7 @@ def spread(h: np.ndarray, clip: float) -> Spread:
     return Spread(h.shape[-1], float(h.mean()), float(h.std()), float(at_end.mean()))
 
 
-def teleport_transitions(dataset: Dataset, maze: Maze) -> np.ndarray:
+def teleport_transitions(dataset: Dataset, maze: Maze, scaling: Scaling | None = None) -> np.ndarray:
     """Returns which of the dataset's transitions jump by more than a cell: those that leave a teleporter.
 
     OGBench moves the agent after it has taken the step's observation. So the row at which the agent was captured still
@@ -103,7 +104,8 @@ def teleport_transitions(dataset: Dataset, maze: Maze) -> np.ndarray:
     is the same for every exit, its successor is not. The step into the teleporter is not random in the observations.
     """
     rows = np.asarray(dataset.transitions)
-    positions = np.asarray(dataset.observations[:, :2])
+    observations = np.asarray(dataset.observations)
+    positions = (scaling.raw_observation(observations) if scaling else observations)[:, :2]
     return np.abs(positions[rows + 1] - positions[rows]).max(1) > maze.unit
 
 
@@ -126,7 +128,7 @@ def hindsight_section(
     algorithm = trained.algorithm
     if not isinstance(algorithm, GTRL) or not algorithm.hindsight:
         return None
-    jumps = teleport_transitions(dataset, maze)
+    jumps = teleport_transitions(dataset, maze, trained.scaling)
     if not jumps.any():
         return None
     targets = target_networks(trained)
