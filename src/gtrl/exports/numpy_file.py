@@ -10,10 +10,10 @@ from gtrl.exports import standalone
 from gtrl.exports.parts import PolicyParts, in_precision
 from gtrl.io.mlp import LAYER_NORM_EPSILON
 from gtrl.io.scaling import LIMIT
+from gtrl.runs.policy import DIMENSIONS
 
 MARK = "# --- the policy ---\n"  # what follows it in the module is replaced
 LINE_LENGTH = 120
-DIMENSIONS = ("observation_dim", "goal_dim", "action_dim")
 
 
 def python_content(parts: PolicyParts, precision: str) -> bytes:

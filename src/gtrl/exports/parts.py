@@ -10,8 +10,8 @@ from gtrl import __version__
 from gtrl.errors import RunError
 from gtrl.io import mlp_file
 from gtrl.io.mlp_file import MLP, FormatError, Header
-from gtrl.io.scaling import SCALING_ARRAYS, Scaling
-from gtrl.runs.policy import FlowPolicy, GaussianPolicy
+from gtrl.io.scaling import Scaling
+from gtrl.runs.policy import FlowPolicy, GaussianPolicy, split_scaling
 
 KINDS = {kind.name: kind for kind in (GaussianPolicy, FlowPolicy)}
 
@@ -52,23 +52,12 @@ def read_parts(path: Path) -> PolicyParts:
     kind = header.get("kind")
     if kind not in tuple(KINDS):
         raise RunError(f"{path} holds a policy of kind {f'{kind!s:.60}'!r}; only {', '.join(KINDS)} can be exported.")
-    scaling = {name: arrays.pop(name) for name in SCALING_ARRAYS if name in arrays}
     try:
+        scaling = split_scaling(arrays, header)
         policy = KINDS[kind](arrays, header)
-        return PolicyParts(header, policy.network, getattr(policy, "steps", 0), _scaling(scaling, header))
-    except ValueError as error:  # also a FormatError
+    except FormatError as error:
         raise RunError(f"{path} is not a policy file: {error}.") from error
-
-
-def _scaling(arrays: dict[str, np.ndarray], header: Header) -> Scaling | None:
-    """Returns the scaling with these arrays, None without any; raises `ValueError` if they do not fit the header."""
-    if not arrays:
-        return None
-    scaling = Scaling.from_mapping(arrays)
-    for name, array in scaling.to_arrays().items():
-        if len(array) != header[f"{name.partition('_')[0]}_dim"]:
-            raise FormatError(f"'{name}' has the shape {array.shape}, which does not match the other arrays")
-    return scaling
+    return PolicyParts(header, policy.network, getattr(policy, "steps", 0), scaling)
 
 
 def in_precision(array: np.ndarray | None, precision: str) -> np.ndarray:
