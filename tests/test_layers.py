@@ -28,6 +28,7 @@ LAYERS = (
     ("gtrl.nn",),
     ("gtrl.algorithms",),
     ("gtrl.runs",),
+    ("gtrl.exports",),
     ("gtrl.training",),
     ("gtrl.evaluation",),
     ("gtrl.report",),
@@ -198,7 +199,7 @@ def run_python(program: str) -> None:
 
 WITHOUT_JAX = (
     "gtrl", "gtrl.tasks", "gtrl.errors", "gtrl.envs.make", "gtrl.data.checks", "gtrl.data.formats.convert",
-    "gtrl.runs.policy",    "gtrl.evaluation.rollout", "gtrl.report.figures", "gtrl.cli",
+    "gtrl.runs.policy", "gtrl.exports.export", "gtrl.evaluation.rollout", "gtrl.report.figures", "gtrl.cli",
 )  # fmt: skip
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from gtrl.evaluation.diagnostics.diagnose import diagnose
     from gtrl.evaluation.during import EvaluateDuring
     from gtrl.evaluation.evaluate import evaluate
+    from gtrl.exports.export import export
     from gtrl.nn.fused import fused
     from gtrl.registry import register
     from gtrl.runs.policy import Policy, load_policy
@@ -53,6 +54,7 @@ _PUBLIC_NAMES = {
     "evaluation.diagnostics.diagnose": ["diagnose"],
     "evaluation.evaluate": ["evaluate"],
     "evaluation.during": ["EvaluateDuring"],
+    "exports.export": ["export"],
     "nn.fused": ["fused"],
     "registry": ["register"],
     "runs.policy": ["Policy", "load_policy"],
@@ -67,8 +69,9 @@ _MODULE_OF = {name: f"gtrl.{module}" for module, names in _PUBLIC_NAMES.items() 
 
 __all__ = [
     "TASKS", "Algorithm", "Batch", "Callback", "Data", "Dataset", "EvaluateDuring", "Experts", "GtrlError", "Policy",
-    "Run", "Session", "Spec", "Task", "Training", "WandB", "check_file", "collect", "diagnose", "evaluate", "find_task",
-    "fused", "get_dataset", "load_dataset", "load_policy", "make", "make_dataset", "register", "sample_batch", "train",
+    "Run", "Session", "Spec", "Task", "Training", "WandB", "check_file", "collect", "diagnose", "evaluate", "export",
+    "find_task", "fused", "get_dataset", "load_dataset", "load_policy", "make", "make_dataset", "register",
+    "sample_batch", "train",
 ]  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from gtrl.cli.data import check_command, collect_command, get_command
 from gtrl.cli.demo import demo_command
 from gtrl.cli.diagnose import diagnose_command
 from gtrl.cli.evaluate import evaluate_command
+from gtrl.cli.export import export_command
 from gtrl.cli.flags import call
 from gtrl.cli.report import report_command
 from gtrl.cli.results import add_command, index_command
@@ -44,6 +45,7 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
     "watch": watch_command,
     "diagnose": diagnose_command,
     "report": report_command,
+    "export": export_command,
     "results": {"add": add_command, "index": index_command, "check": check_results_command},
     "theory": theory_command,
     "bench": bench_command,
