@@ -31,12 +31,12 @@ class Flags:
 
     task: str | None = None  # one of 'gtrl tasks', or my_module:TASK; not needed if --data is a file of your own
     data: Path | None = None  # a dataset file or a folder of shards; by default the task's file in OGBench's cache
-    env: str | None = None  # an environment of your own to evaluate in: my_package:MyEnv-v0, or my_module:factory
-    goals: Path | None = None  # with --env: the goals to evaluate, a CSV, npy or npz file with one row per goal
     seeds: tuple[int, ...] = (0, 1, 2, 3)  # random seeds, all trained at the same time
     out: Path | None = None  # the run directory; by default runs/<task>/<algorithm>/<time>
     resume: bool = False  # resume the run in --out from its newest valid checkpoint; its config gives the defaults
     accept_changes: bool = False  # with --resume: resume even if the config, the data or a version has changed
+    env: str | None = None  # an environment of your own to evaluate in: my_package:MyEnv-v0, or my_module:factory
+    goals: Path | None = None  # with --env: the goals to evaluate, a CSV, npy or npz file with one row per goal
     eval_during: bool = False  # evaluate policies in the background while training continues
     eval_episodes: int | None = None  # with --eval-during: episodes per goal; by default those of 'gtrl evaluate'
     eval_workers: int | None = None  # with --eval-during: number of processes; by default all cores but one
@@ -73,9 +73,16 @@ def train_command(args: Sequence[str]) -> None:
     flags, training, fields = parse_flags(defaults, args)
     run = run_training(flags, training, type(defaults.algorithm), fields)
     console.echo(f"trained: {run.path}")
-    task = find_task(flags.task) if flags.task else recorded_own_task(run.config)
-    if task and task.environment:
+    if has_environment(flags, run):
         console.echo(f"next: {shlex.join(['gtrl', 'evaluate', str(run.path)])}")
+
+
+def has_environment(flags: Flags, run: Run) -> bool:
+    """Returns whether the policies of a run can be evaluated without naming an environment."""
+    if flags.task:
+        return find_task(flags.task).environment is not None
+    own = recorded_own_task(run.config) if flags.env or flags.resume else None
+    return own is not None and own.environment is not None
 
 
 def print_usage() -> None:
