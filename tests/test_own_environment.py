@@ -539,9 +539,9 @@ def test_summary_of_many_goals_by_hand(capsys: pytest.CaptureFixture[str]) -> No
     # Seed 0 misses 9 of 24 episodes: goals 12 and 3 twice, goals 2, 7, 8, 9 and 10 once. Seed 1 misses none.
     rows = many_rows("bc", {0: [12, 12, 3, 3, 2, 7, 8, 9, 10], 1: []})
     assert cells_of(summary(rows), capsys) == [
-        ["0", "5", "12", "62.5", "goal3 0, goal12 0, goal2 50, goal7 50, goal8 50, and 2 below 100"],
+        ["0", "5", "12", "62.5", "goal3 0, goal12 0, goal2 50, goal7 50, goal8 50, and 2 more below 100"],
         ["1", "5", "12", "100.0", "none below 100"],
-        ["mean", "5", "12", "81.2", "goal3 50, goal12 50, goal2 75, goal7 75, goal8 75, and 2 below 100"],
+        ["mean", "5", "12", "81.2", "goal3 50, goal12 50, goal2 75, goal7 75, goal8 75, and 2 more below 100"],
     ]
     runs = {"a": rows, "b": many_rows("td", {0: [1, 1]})}
     assert cells_of(comparison("t", runs), capsys) == [  # sqrt(2 * 18.75^2) = 26.5; 22 of 24 is 91.7 %
