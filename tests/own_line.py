@@ -89,4 +89,4 @@ def make_broken() -> Any:
 
 
 for kind in (Line, DictLine, WideLine, ButtonLine, StubbornLine, PickyLine):
-    gymnasium.register(f"{kind.__name__}-v0", kind, max_episode_steps=LIMIT)
+    gymnasium.register(f"{kind.__name__}-v0", f"own_line:{kind.__name__}", max_episode_steps=LIMIT)

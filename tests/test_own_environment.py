@@ -395,7 +395,11 @@ def test_step_limit_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
 
 # --- runs ---
 
-TRAINING = {"seeds": [0, 3], "steps": 4, "batch_size": 8, "log_every": 4, "hidden": (4,), "show": False}
+
+def train(data: Path, **changes: Any) -> Run:
+    """BC with a tiny network, for four steps unless `changes` say otherwise."""
+    settings = {"seeds": [0, 3], "steps": 4, "batch_size": 8, "log_every": 4, "hidden": (4,), "show": False}
+    return gtrl.train("bc", data, **{**settings, **changes})
 
 
 @pytest.fixture(scope="module")
@@ -461,17 +465,17 @@ def test_resume_keeps_the_environment(trained: tuple[Run, str], tmp_path: Path, 
     run = Run(shutil.copytree(trained[0].path, tmp_path / "run"))
     assert cli.main(["train", "--resume", "--out", str(run.path), "--steps", "6"]) == 0
     assert (run.config["environment"], run.policy_steps[-1]) == (record, 6)
-    again = gtrl.train("bc", data_file, out=run.path, resume=True, **TRAINING | {"steps": 8})
+    again = train(data_file, out=run.path, resume=True, steps=8)
     assert again.config["environment"] == record
     with pytest.raises(RunError, match=r"environment\.environment was .*Line-v0.* and is .*make_line"):
-        gtrl.train("bc", data_file, env="own_line:make_line", out=run.path, resume=True, **TRAINING | {"steps": 9})
+        train(data_file, env="own_line:make_line", out=run.path, resume=True, steps=9)
 
 
 @pytest.mark.usefixtures("in_process")
 def test_environment_without_a_name(data_file: Path, tmp_path: Path) -> None:
     """A lambda cannot be recorded: evaluating during training works, and later it has to be given again."""
     during = gtrl.EvaluateDuring(episodes=3)
-    run = gtrl.train("bc", data_file, env=lambda: make_line(), out=tmp_path, callbacks=[during], **TRAINING)
+    run = train(data_file, env=lambda: make_line(), out=tmp_path, callbacks=[during])
     assert run.config["environment"] == {
         "name": "own-environment", "environment": None, "goals": None, "episode_length": None,
     }  # fmt: skip
@@ -479,7 +483,7 @@ def test_environment_without_a_name(data_file: Path, tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"cannot be imported by its name, so config\.json does not have it; .*--env"):
         evaluate(run)
     assert len(evaluate(run, make_env=make_line, episodes=1, show=False)) == 2
-    gtrl.train("bc", data_file, out=run.path, resume=True, **TRAINING | {"steps": 6})
+    train(data_file, out=run.path, resume=True, steps=6)
 
 
 def test_environment_is_checked_before_training(data_file: Path, tmp_path: Path, capsys: Any) -> None:
@@ -535,9 +539,9 @@ def test_summary_of_many_goals_by_hand(capsys: pytest.CaptureFixture[str]) -> No
     # Seed 0 misses 9 of 24 episodes: goals 12 and 3 twice, goals 2, 7, 8, 9 and 10 once. Seed 1 misses none.
     rows = many_rows("bc", {0: [12, 12, 3, 3, 2, 7, 8, 9, 10], 1: []})
     assert cells_of(summary(rows), capsys) == [
-        ["0", "5", "12", "62.5", "goal3 0, goal12 0, goal2 50, goal7 50, goal8 50, and 2 below 100"],
+        ["0", "5", "12", "62.5", "goal3 0, goal12 0, goal2 50, goal7 50, goal8 50, and 2 more below 100"],
         ["1", "5", "12", "100.0", "none below 100"],
-        ["mean", "5", "12", "81.2", "goal3 50, goal12 50, goal2 75, goal7 75, goal8 75, and 2 below 100"],
+        ["mean", "5", "12", "81.2", "goal3 50, goal12 50, goal2 75, goal7 75, goal8 75, and 2 more below 100"],
     ]
     runs = {"a": rows, "b": many_rows("td", {0: [1, 1]})}
     assert cells_of(comparison("t", runs), capsys) == [  # sqrt(2 * 18.75^2) = 26.5; 22 of 24 is 91.7 %

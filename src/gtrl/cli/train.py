@@ -32,6 +32,12 @@ class Flags:
     task: str | None = None  # one of 'gtrl tasks', or my_module:TASK; not needed if --data is a file of your own
     # a dataset file, a folder of shards, or a log in another format; by default the task's file in OGBench's cache
     data: str | None = None
+    seeds: tuple[int, ...] = SEEDS  # random seeds, all trained at the same time; by default one for own data
+    out: Path | None = None  # the run directory; by default runs/<task>/<algorithm>/<time>
+    resume: bool = False  # resume the run in --out from its newest valid checkpoint; its config gives the defaults
+    accept_changes: bool = False  # with --resume: resume even if the config, the data or a version has changed
+    env: str | None = None  # an environment of your own to evaluate in: my_package:MyEnv-v0, or my_module:factory
+    goals: Path | None = None  # with --env: the goals to evaluate, a CSV, npy or npz file with one row per goal
     observation: tuple[str, ...] | None = None  # which columns of the data are the observation: NAME, NAME[0:3] or 0:3
     goal: tuple[str, ...] | None = None  # which columns are the goal; a slice is one of the observation
     action: tuple[str, ...] | None = None  # which columns are the action
@@ -39,12 +45,6 @@ class Flags:
     scale: bool | None = None  # standardise the data; by default for all data but that of the built-in tasks
     action_low: tuple[float, ...] | None = None  # lowest action, one number or one per column; by default it is found
     action_high: tuple[float, ...] | None = None  # highest action
-    env: str | None = None  # an environment of your own to evaluate in: my_package:MyEnv-v0, or my_module:factory
-    goals: Path | None = None  # with --env: the goals to evaluate, a CSV, npy or npz file with one row per goal
-    seeds: tuple[int, ...] = SEEDS  # random seeds, all trained at the same time; by default one for own data
-    out: Path | None = None  # the run directory; by default runs/<task>/<algorithm>/<time>
-    resume: bool = False  # resume the run in --out from its newest valid checkpoint; its config gives the defaults
-    accept_changes: bool = False  # with --resume: resume even if the config, the data or a version has changed
     eval_during: bool = False  # evaluate policies in the background while training continues
     eval_episodes: int | None = None  # with --eval-during: episodes per goal; by default those of 'gtrl evaluate'
     eval_workers: int | None = None  # with --eval-during: number of processes; by default all cores but one

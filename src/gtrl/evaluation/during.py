@@ -30,7 +30,7 @@ class EvaluateDuring(Callback):
     def __init__(self, episodes: int | None = None, workers: int | None = None) -> None:
         if any(count is not None and count < 1 for count in (episodes, workers)):
             raise ConfigError(f"episodes ({episodes}) and workers ({workers}) of an evaluation must be positive.")
-        self.given_episodes = episodes
+        self.episodes = episodes
         self.workers = workers or max(1, default_workers() - 1)
 
     def on_start(self, session: Session) -> None:
@@ -40,7 +40,7 @@ class EvaluateDuring(Callback):
                 "my_package:MyEnv-v0 (in Python, env=...)."
             )
         self.session, self.task = session, session.task
-        self.episodes = self.given_episodes or default_episodes(session.task)
+        self.episodes_per_goal = self.episodes or default_episodes(session.task)
         self.cancelled = threading.Event()
         self.pending: dict[int, Future[list[Row]]] = {}
         self.evaluated: set[int] = set()
@@ -79,11 +79,13 @@ class EvaluateDuring(Callback):
         """Evaluates the policies of a step and returns their rows; an empty list if `eval.csv` has them already."""
         run = self.session.run
         key = {"task": self.task.name, "step": step, "base_seed": 0}
-        existing = [row for row in run.evaluations() if key.items() <= row.items() and row["episodes"] >= self.episodes]
+        existing = [
+            row for row in run.evaluations() if key.items() <= row.items() and row["episodes"] >= self.episodes_per_goal
+        ]
         if len(existing) == len(self.task.goal_names) * len(self.session.seeds):
             return []
         try:
-            return evaluate_in_background(run, self.task, step, self.episodes, self.workers, self.cancelled)
+            return evaluate_in_background(run, self.task, step, self.episodes_per_goal, self.workers, self.cancelled)
         except Exception as error:
             if not self.cancelled.is_set():
                 log.warning("the evaluation of step %s failed; training continues (%s)", f"{step:,}", error)

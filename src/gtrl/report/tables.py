@@ -62,7 +62,7 @@ def _worst_goals(rows: Sequence[Row], goals: Sequence[str]) -> str:
     worst = sorted(
         (goal for goal in goals if rates[goal] < 100), key=lambda goal: rates[goal]
     )  # stable: in their order
-    more = f", and {len(worst) - WORST_GOALS} below 100" if len(worst) > WORST_GOALS else ""
+    more = f", and {len(worst) - WORST_GOALS} more below 100" if len(worst) > WORST_GOALS else ""
     return ", ".join(f"{goal} {rates[goal]:.0f}" for goal in worst[:WORST_GOALS]) + more or "none below 100"
 
 
