@@ -4,6 +4,7 @@ import logging
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
+from gtrl.envs.simulator import require_simulator_of
 from gtrl.errors import ConfigError, RunError
 from gtrl.evaluation.evaluate import Row, evaluate_in_background, success_rate, write_value_maps
 from gtrl.tasks import EPISODES_PER_GOAL
@@ -36,6 +37,7 @@ class EvaluateDuring(Callback):
     def on_start(self, session: Session) -> None:
         if session.task is None or session.task.environment is None:
             raise ConfigError("there is no environment to evaluate in: the data has no task with one.")
+        require_simulator_of(session.task)
         self.session, self.task = session, session.task
         self.cancelled = threading.Event()
         self.pending: dict[int, Future[list[Row]]] = {}

@@ -10,6 +10,7 @@ import numpy as np
 
 from gtrl import console
 from gtrl.envs.maze import Maze, maze_of
+from gtrl.envs.simulator import require_simulator_of
 from gtrl.errors import ConfigError, GtrlError, RunError, UnknownNameError
 from gtrl.evaluation.rollout import Outcome, roll_out
 from gtrl.io.npz import write_npz
@@ -64,6 +65,7 @@ def evaluate(
     check_arguments(episodes, workers, base_seed)
     _check_callbacks(callbacks)
     policies = find_policies(what, step, task)
+    require_simulator_of(policies.task)
     rows = _evaluate(policies, episodes, workers, base_seed, show, maps)
     by_step = {step: [row for row in rows if row["step"] == step] for step in sorted({row["step"] for row in rows})}
     if policies.run:
