@@ -8,6 +8,7 @@ import json
 import multiprocessing
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -29,6 +30,7 @@ from gtrl.data.dataset import load_dataset
 from gtrl.data.sources import download as module
 from gtrl.data.sources.download import download
 from gtrl.data.sources.get import get_dataset
+from gtrl.envs import simulator
 from gtrl.errors import ConfigError, DataError, DownloadError
 from gtrl.tasks import OGBenchTask, ogbench_task
 
@@ -490,6 +492,21 @@ def test_unreachable_server_is_reported(tmp_path: Path, monkeypatch: Patch) -> N
     monkeypatch.setattr(module, "DATASET_URL", "https://nowhere.invalid/ogbench")
     fail(tmp_path, r"^nowhere\.invalid cannot be reached \(.*Name or service not known\)")
     assert contents(tmp_path) == {}
+
+
+def test_download_needs_no_simulator(site: Site, tmp_path: Path, monkeypatch: Patch) -> None:
+    """Only the collection that follows a failed download does; the message says why both fail."""
+    for name in simulator.PACKAGES:
+        monkeypatch.setitem(sys.modules, name, None)
+    assert get_dataset(TASK, tmp_path / "a", show=False).exists()
+    site.usual = failing_with(503)
+    with pytest.raises(DownloadError) as failure:
+        get_dataset(TASK, tmp_path / "b", show=False)
+    assert is_one_sentence(str(failure.value))
+    assert str(failure.value).startswith(f"{TASK.dataset} could not be downloaded: {site.host} ")
+    expected = '; collecting it here needs OGBench and MuJoCo: pip install "gtrl[ogbench]".'
+    assert str(failure.value).endswith(expected)
+    assert contents(tmp_path / "b") == {}
 
 
 # --- the mirror ---
