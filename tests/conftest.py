@@ -54,6 +54,7 @@ LONGEST = (
     "page",
     "evaluation",
     "diagnostics",
+    "base_install",
     "demo",
     "cli",
 )

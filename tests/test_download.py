@@ -8,6 +8,7 @@ import json
 import multiprocessing
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +20,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import ogbench.utils
 import pytest
 from test_data import is_one_sentence
 
@@ -30,6 +30,7 @@ from gtrl.data.load import load_dataset
 from gtrl.data.sources import download as module
 from gtrl.data.sources.download import download
 from gtrl.data.sources.get import get_dataset
+from gtrl.envs import simulator
 from gtrl.errors import ConfigError, DataError, DownloadError
 from gtrl.tasks import OGBenchTask, ogbench_task
 
@@ -175,6 +176,13 @@ def serving() -> Iterator[Site]:
         thread.join()
 
 
+def test_address_is_ogbenchs() -> None:
+    """It is written down here too, so that a download needs no simulator."""
+    from ogbench.utils import DATASET_URL
+
+    assert module.DATASET_URL == DATASET_URL
+
+
 @pytest.fixture
 def site(monkeypatch: Patch) -> Iterator[Site]:
     """Stands in for OGBench's host."""
@@ -183,7 +191,7 @@ def site(monkeypatch: Patch) -> Iterator[Site]:
     monkeypatch.setattr(module, "FIRST_RETRY_SECONDS", 0)
     monkeypatch.setattr(module, "BLOCK_BYTES", BLOCK)
     with serving() as site:
-        monkeypatch.setattr(ogbench.utils, "DATASET_URL", site.address)
+        monkeypatch.setattr(module, "DATASET_URL", site.address)
         yield site
 
 
@@ -351,7 +359,7 @@ def test_stopped_when_a_new_version_begins(site: Site, tmp_path: Path, monkeypat
 
 def download_alone(address: str, folder: Path) -> None:
     """Runs in a subprocess."""
-    ogbench.utils.DATASET_URL = address
+    module.DATASET_URL = address
     module.BLOCK_BYTES = BLOCK
     fetch(folder)
 
@@ -478,12 +486,27 @@ def test_unreachable_server_is_reported(tmp_path: Path, monkeypatch: Patch) -> N
     def unknown(*_: Any, **__: Any) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
-    monkeypatch.setattr(ogbench.utils, "DATASET_URL", closed())
+    monkeypatch.setattr(module, "DATASET_URL", closed())
     fail(tmp_path, r"^127\.0\.0\.1:\d+ cannot be reached \(.*Connection refused\)")
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    monkeypatch.setattr(ogbench.utils, "DATASET_URL", "https://nowhere.invalid/ogbench")
+    monkeypatch.setattr(module, "DATASET_URL", "https://nowhere.invalid/ogbench")
     fail(tmp_path, r"^nowhere\.invalid cannot be reached \(.*Name or service not known\)")
     assert contents(tmp_path) == {}
+
+
+def test_download_needs_no_simulator(site: Site, tmp_path: Path, monkeypatch: Patch) -> None:
+    """Only the collection that follows a failed download does; the message says why both fail."""
+    for name in simulator.PACKAGES:
+        monkeypatch.setitem(sys.modules, name, None)
+    assert get_dataset(TASK, tmp_path / "a", show=False).exists()
+    site.usual = failing_with(503)
+    with pytest.raises(DownloadError) as failure:
+        get_dataset(TASK, tmp_path / "b", show=False)
+    assert is_one_sentence(str(failure.value))
+    assert str(failure.value).startswith(f"{TASK.dataset} could not be downloaded: {site.host} ")
+    expected = '; collecting it here needs OGBench and MuJoCo: pip install "gtrl[ogbench]".'
+    assert str(failure.value).endswith(expected)
+    assert contents(tmp_path / "b") == {}
 
 
 # --- the mirror ---
@@ -504,7 +527,7 @@ def test_mirror_is_tried_second(site: Site, mirror: Site, tmp_path: Path, monkey
 def test_mirror_flag_overrides_the_environment_variable(
     site: Site, mirror: Site, tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    monkeypatch.setattr(ogbench.utils, "DATASET_URL", closed())
+    monkeypatch.setattr(module, "DATASET_URL", closed())
     monkeypatch.setenv("GTRL_MIRROR", site.address)
     assert fetch(tmp_path, mirror=mirror.address) == mirror.address
     assert site.requests == []

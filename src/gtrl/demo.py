@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from gtrl import console
+from gtrl.envs.simulator import require_simulator
 from gtrl.evaluation.evaluate import evaluate, success_rate
 from gtrl.io.npz import write_npz
 from gtrl.runs.run import Run, new_directory
@@ -42,6 +43,7 @@ def demo(
     from gtrl.data.load import load_dataset
     from gtrl.training.train import train
 
+    require_simulator("the demo")
     folder = Path(out).expanduser() if out else new_directory(Path("runs/demo"))
     task = ogbench_task(TASK)
     path = collect(task, folder / "data" / f"{task.dataset}.npz", seed=seed, workers=workers, show=show)

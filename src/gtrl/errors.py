@@ -47,6 +47,10 @@ class ConfigError(GtrlError):
     """An invalid setting, such as a hyperparameter outside its range."""
 
 
+class MissingPackageError(ConfigError):
+    """An optional package that is not installed. The message names the command that installs it."""
+
+
 class ProcessError(GtrlError):
     """An invalid finite decision process, behaviour policy or log."""
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from gtrl.envs.isolation import ignore_warnings
+from gtrl.envs.simulator import require_simulator_of
 from gtrl.errors import ConfigError, GtrlError
 from gtrl.registry import import_module, resolve
 from gtrl.tasks import Task
@@ -24,8 +25,10 @@ DEFAULT_EPISODE_LENGTH = 1000  # steps, where neither the task nor the environme
 def make_environment(task: Task, **options: Any) -> Any:
     """Makes the task's evaluation environment, with its step limit.
 
-    `options` are passed to the environment; manipulation tasks have a mode for data collection.
+    `options` are passed to the environment; manipulation tasks have a mode for data collection. Raises
+    `MissingPackageError` if the task is one of OGBench's, which is not installed.
     """
+    require_simulator_of(task)
     with tempfile.TemporaryDirectory() as folder, _temporary_files_in(folder), ignore_warnings():
         try:
             env = _make_without_graphics(task, options)

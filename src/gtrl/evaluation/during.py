@@ -4,6 +4,7 @@ import logging
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
+from gtrl.envs.simulator import require_simulator_of
 from gtrl.errors import ConfigError, RunError
 from gtrl.evaluation.evaluate import Row, evaluate_in_background, success_rate, write_value_maps
 from gtrl.tasks import default_episodes
@@ -39,6 +40,7 @@ class EvaluateDuring(Callback):
                 "there is no environment to evaluate in: give a task that has one, or name an environment with --env "
                 "my_package:MyEnv-v0 (in Python, env=...)."
             )
+        require_simulator_of(session.task)
         self.session, self.task = session, session.task
         self.episodes_per_goal = self.episodes or default_episodes(session.task)
         self.cancelled = threading.Event()

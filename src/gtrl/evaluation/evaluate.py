@@ -11,6 +11,7 @@ import numpy as np
 from gtrl import console
 from gtrl.envs.goals import check_environment
 from gtrl.envs.maze import Maze, maze_of
+from gtrl.envs.simulator import require_simulator_of
 from gtrl.errors import ConfigError, GtrlError, RunError, UnknownNameError
 from gtrl.evaluation.rollout import Outcome, observation_names, roll_out
 from gtrl.io.npz import write_npz
@@ -80,6 +81,7 @@ def evaluate(
     check_arguments(episodes, workers, base_seed)
     _check_callbacks(callbacks)
     policies = find_policies(what, step, task, make_env, goals)
+    require_simulator_of(policies.task)
     episodes = episodes or default_episodes(policies.task)
     if isinstance(policies.task, OwnTask):
         log.info("evaluating in %s", describe_episodes(policies.task, episodes))

@@ -10,6 +10,7 @@ import numpy as np
 
 from gtrl.envs.isolation import ignore_warnings
 from gtrl.envs.maze import Maze
+from gtrl.envs.simulator import require_simulator
 from gtrl.errors import VideoError, WorkerError
 from gtrl.report.frames import Picture
 from gtrl.tasks import Task
@@ -26,8 +27,10 @@ CLOSE_UP_DISTANCES = {"antmaze": 7.0, "antsoccer": 7.0, "humanoidmaze": 6.0}  # 
 def find_gl() -> str:
     """Returns a value of MUJOCO_GL that MuJoCo can render with: the user's, else EGL, else OSMesa.
 
-    Each is tried in its own process, since a broken driver may crash it. Raises a VideoError if none works.
+    Each is tried in its own process, since a broken driver may crash it. Raises a VideoError if none works, and a
+    MissingPackageError without MuJoCo.
     """
+    require_simulator("a video")
     if chosen := os.environ.get("MUJOCO_GL"):
         if reason := _failure(chosen):
             raise VideoError(

@@ -15,7 +15,7 @@ from gtrl.data.description import read_description
 from gtrl.data.origin import files_of, read_origin
 from gtrl.data.task_goals import task_goals
 from gtrl.envs.maze import Maze, maze_of
-from gtrl.errors import DataError
+from gtrl.errors import DataError, MissingPackageError
 from gtrl.tasks import EXTRA_TASKS, TASKS, OGBenchTask, Task
 
 MAX_SHOWN_COLUMNS = 40
@@ -29,7 +29,12 @@ def examine(path: Path, task: Task | None = None, picture: Path | None = None, d
     arrays = read_arrays(path)
     task = task or task_of(path) or _collected_for(path)
     report = check(path, arrays, task, columns=read_description(path).columns)
-    maze = maze_of(task) if task and not report.problems else None
+    try:
+        maze = maze_of(task) if task and not report.problems else None
+    except MissingPackageError as error:
+        if picture:
+            raise
+        return replace(report, facts=[*report.facts, Fact("coverage of the maze", f"not checked: {error}")])
     if picture and not maze:
         raise DataError(f"there is nothing to draw: {path} is not the data of a maze.")
     if not isinstance(task, OGBenchTask) or report.problems:

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
+from gtrl.envs.simulator import require_simulator_of
 from gtrl.errors import ConfigError, Interrupted, RunError
 from gtrl.io.locks import is_locked
 from gtrl.registry import load_plugins
@@ -112,6 +113,9 @@ def run_sweep(
 
     folder = Path(out).expanduser().absolute()  # the processes of a Ray cluster work in another folder
     runs = check_sweep(sweep, folder)
+    if ray is None:  # the machines of a cluster may have other packages than this one
+        for run in runs:
+            require_simulator_of(run.task)
     entries = [_training_entry(run) for run in runs]
     return _execute(entries, folder, str(out), jobs, ray, cpus_per_run, gpus_per_run, retries, show)
 

@@ -23,6 +23,7 @@ from gtrl.data.collect.episode import Collector
 from gtrl.data.collect.expert import NO_EXPERTS, Experts
 from gtrl.data.collect.plan import SPLITS, File, Plan
 from gtrl.data.origin import digest_of, origin_of, origin_path, read_origin, record_origin
+from gtrl.envs.simulator import require_simulator
 from gtrl.errors import ConfigError, DataError
 from gtrl.io.atomic import atomic_write, write_text
 from gtrl.io.locks import locked
@@ -177,6 +178,7 @@ def collect(
     plan = Plan.make(task, out, episodes, shards, seed, experts)
     if workers is not None and workers < 1:
         raise ConfigError(f"workers is {workers} and must be at least 1.")
+    require_simulator(f"collecting data of {plan.task.name}")
     if _is_done(plan):
         shutil.rmtree(plan.work_folder, ignore_errors=True)
         return plan.path

@@ -21,12 +21,12 @@ from gtrl import console
 from gtrl.console import Bar, resume_hint
 from gtrl.data.checks import check_file
 from gtrl.data.origin import digest_of, origin_path, record_origin, validation_path
-from gtrl.envs.isolation import ignore_warnings
 from gtrl.errors import ConfigError, DataError, DownloadError
 from gtrl.io.atomic import read_json, write_text
 from gtrl.io.locks import locked
 from gtrl.tasks import OGBenchTask
 
+DATASET_URL = "https://rail.eecs.berkeley.edu/datasets/ogbench"  # as in `ogbench.utils`, which need not be installed
 MIRROR_VARIABLE = "GTRL_MIRROR"  # environment variable with the address of a mirror
 TIMEOUT_SECONDS = 20.0  # without a response
 MAX_STALLED_ATTEMPTS = 5  # consecutive attempts to resume a transfer that make no progress
@@ -41,8 +41,6 @@ class TransferError(Exception):
 
 def sources(mirror: str | None = None) -> list[str]:
     """Returns the addresses to try: OGBench's, then the given mirror or that of the environment variable."""
-    with ignore_warnings():
-        from ogbench.utils import DATASET_URL
     given = mirror or os.environ.get(MIRROR_VARIABLE)
     if given and not _is_address(given):
         raise ConfigError(f"the mirror '{given}' is not an address such as https://host/folder.")

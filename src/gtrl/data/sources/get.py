@@ -9,7 +9,8 @@ from gtrl.data.collect.files import collect
 from gtrl.data.collect.plan import Plan
 from gtrl.data.origin import digest_of, files_of, origin_of, validation_path
 from gtrl.data.sources.download import MIRROR_VARIABLE, discard_partials, download
-from gtrl.errors import DataError, DownloadError
+from gtrl.envs.simulator import require_simulator
+from gtrl.errors import DataError, DownloadError, MissingPackageError
 from gtrl.tasks import OGBenchTask, Task, ogbench_task
 
 log = logging.getLogger(__name__)
@@ -89,7 +90,10 @@ def _check_cached(path: Path, task: OGBenchTask) -> None:
 
 
 def _check_can_collect(task: OGBenchTask, failure: DownloadError, experts: Experts) -> None:
-    """Warns that the download failed and that collection follows; raises `DownloadError` if an expert is missing."""
+    """Warns that the download failed and that collection follows; raises `DownloadError` if it cannot.
+
+    It needs the simulator and, for some tasks, an expert.
+    """
     reason = str(failure).rstrip(".")
     missing = [role for role in roles_of(task) if getattr(experts, role) is None]
     if missing:
@@ -98,6 +102,10 @@ def _check_can_collect(task: OGBenchTask, failure: DownloadError, experts: Exper
             f"{task.dataset} could not be downloaded: {reason}; try again later, name another address with --mirror "
             f"URL or {MIRROR_VARIABLE}, or collect it with {needed}, see docs/formats.md."
         ) from failure
+    try:
+        require_simulator("collecting it here")
+    except MissingPackageError as missing:
+        raise DownloadError(f"{task.dataset} could not be downloaded: {reason}; {missing}") from failure
     log.warning(
         f"download failed: {reason}. Collecting the data instead; after Ctrl-C, run the same command again to resume."
     )
