@@ -79,8 +79,9 @@ def sizes(transitions: int, observation_dim: int, device: str = "cpu") -> Sizes:
 def discount(episode_length: float) -> float:
     """Returns gamma for the mean number of transitions in an episode: 1 / (1 - gamma) is a tenth of it, within limits.
 
-    Episodes of 1,000 and 2,000 steps get the paper's 0.99 and 0.995. Its stitching tasks, whose episodes end long
-    before the goal, have larger discounts than this.
+    Episodes of 1,000 and 2,000 steps get the paper's 0.99 and 0.995. The length only stands in for the steps to a goal,
+    which matter: logs whose episodes pass several goals need less, and stitching tasks, whose episodes end long before
+    the goal, need more.
     """
     low, high = DISCOUNTS
     return min(max(round(1 - HORIZONS_PER_EPISODE / max(episode_length, 1.0), 4), low), high)
