@@ -106,6 +106,16 @@ def hindsight_weight(q: Array, y_td: Array, m: Array, clip: float) -> Array:
     return jnp.where(m, h / jnp.where(mean > 0, mean, 1.0), 1.0)
 
 
+def next_divisor(q_next: Array, gamma: float) -> Array:
+    """The divisor of h in the authors' earlier public code: gamma Q(s', a', g) without base cases, at least 1e-6."""
+    return jnp.maximum(gamma * q_next, 1e-6)
+
+
+def bootstrap_weight(batch: Batch, may_bootstrap: Array) -> Array:
+    """1 where y_TD is a base case or may bootstrap from s', else 0. Rows with weight 0 still count in the mean."""
+    return (batch.goal_is_state | batch.goal_is_next | may_bootstrap).astype(jnp.float32)
+
+
 def distance_weight(log_q: Array, gamma: float, lambda_: float) -> Array:
     """The distance weight rho = (1 + log_gamma Q)^(-lambda), larger for short segments. Defined below equation 5."""
     if lambda_ == 0:

@@ -63,7 +63,8 @@ def train(
         show: Show a progress bar.
         handle_signals: On SIGINT and SIGTERM, save a checkpoint and raise `gtrl.errors.Interrupted`; a second SIGINT
             ends the process. By default no signal handlers are installed.
-        fields: Fields of the method or of `Training` that override the defaults for (method, task).
+        fields: Fields of the method or of `Training` that override the defaults for (method, task); `preset`, the name
+            of a preset of the method, changes several of them at once.
 
     JAX's compilation cache is stored on disk during training, unless it was configured before.
     """
