@@ -7,6 +7,7 @@ the authors' earlier code), as whole arrays, and holds the defaults and the pres
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -207,12 +208,18 @@ def inputs(method: Any) -> tuple[Any, Any, Any]:
     return nets, target, random_batch(11)
 
 
+# Each program runs once or twice: the time is its compilation.
+compiled = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+loss_of = compiled(lambda method, *arguments: method.loss(*arguments), static_argnums=0)
+sample = compiled(lambda method, key, data, size: method.sample(key, data, size), static_argnums=(0, 3))
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_loss_is_that_of_public_code(case):
     method, formula = CASES[case]
     nets, target, batch = inputs(method)
     expected = formula(method, *in_float64((nets, target, batch)))
-    loss, metrics = method.loss(nets, target, batch, KEY)
+    loss, metrics = loss_of(method, nets, target, batch, KEY)
     for name, number in expected.items():
         np.testing.assert_allclose(metrics[f"{name}_loss"], number, rtol=2e-4, err_msg=name)
     np.testing.assert_allclose(loss, sum(expected.values()), rtol=2e-4)
@@ -220,7 +227,7 @@ def test_loss_is_that_of_public_code(case):
 
 
 def test_each_switch_of_the_loss_changes_it():
-    of = lambda case: float(CASES[case][0].loss(*inputs(CASES[case][0]), KEY)[0])  # noqa: E731
+    of = lambda case: float(loss_of(CASES[case][0], *inputs(CASES[case][0]), KEY)[0])  # noqa: E731
     paper = of("gtrl, paper")
     for case in ("gtrl-rho-target", "gtrl-hindsight-next", "gtrl-no-last-bootstrap", "gtrl, authors"):
         assert abs(of(case) - paper) > 1e-3, case
@@ -253,7 +260,7 @@ def test_random_goals_and_last_rows():
     data = numbered()
     for allowed in (True, False):
         goals = {"value_goals": (0.0, 0.0, 1.0), "actor_goals": (0.0, 0.0, 1.0), "random_last_rows": allowed}
-        batch = make("gtrl", **goals).sample(KEY, data, 4000)
+        batch = sample(make("gtrl", **goals), KEY, data, 4000)
         for drawn in (batch.value_goal, batch.actor_goal):
             rows, counts = np.unique(np.asarray(drawn), return_counts=True)
             assert set(rows) == set(range(sum(LENGTHS))) - (set() if allowed else set(LAST))
@@ -261,7 +268,7 @@ def test_random_goals_and_last_rows():
         following = np.asarray(batch.observation[:, 0]) + 1
         np.testing.assert_array_equal(batch.next_is_last, np.isin(following, LAST))
     # Goals ahead on the trajectory may be its last row in any case.
-    ahead = make("gtrl", value_goals=(0.0, 1.0, 0.0), random_last_rows=False).sample(KEY, data, 500)
+    ahead = sample(make("gtrl", value_goals=(0.0, 1.0, 0.0), random_last_rows=False), KEY, data, 500)
     assert np.isin(np.asarray(ahead.value_goal), LAST).any()
 
 
@@ -272,7 +279,7 @@ def test_fbc_draws_goals_of_its_own_trajectory_with_discount_999():
         assert (method.gamma, method.actor_goals, method.actor_geometric) == (0.999, (0, 1, 0), True), name
     rows = np.arange(3001, dtype=np.float32)[:, None]
     data = make_dataset(rows, np.zeros((3001, 1)), rows[:, 0] == 3000)
-    batch = make("fbc", "humanoidmaze-large-stitch").sample(KEY, data._replace(transitions=jnp.zeros(1, int)), 4000)
+    batch = sample(make("fbc", "humanoidmaze-large-stitch"), KEY, data._replace(transitions=jnp.zeros(1, int)), 4000)
     offset = np.asarray(batch.actor_goal - batch.observation)[:, 0]
     for t in (10, 200, 700, 2000):
         np.testing.assert_allclose((offset > t).mean(), 0.999**t, atol=0.03)
@@ -316,14 +323,14 @@ def test_policy_file(layer_norm, tmp_path: Path):
 
 @pytest.mark.parametrize("fast", [("kernels",), ("kernels", "together"), ("apart", "kernels"), ("together",)], ids=str)
 def test_fused_passes_without_layer_norm(fast):
-    """A critic with layer norm beside actors without, widths that are no multiple of a vector's."""
+    """A critic with layer norm beside actors without; widths that are no multiple of a vector's."""
     batch = random_batch(4)
     critic = Critic.init(KEY, 6 + 3 + 2, HIDDEN)
     plain = [Actor.init(jax.random.key(k), ORACLE, HIDDEN, layer_norm=False) for k in (1, 2)]
     s, a, g = batch.observation, batch.action, batch.actor_goal
+    both = lambda: (fused((critic, s, a, g), *((p, s, g) for p in plain)), fused(*((p, s, g) for p in plain)))  # noqa: E731
     with speed.using(fast):
-        found = fused((critic, s, a, g), *((each, s, g) for each in plain))
-        alone = fused(*((each, s, g) for each in plain))
+        found, alone = compiled(both)()
     np.testing.assert_allclose(found[0], logits(critic, s, a, g), rtol=1e-4, atol=1e-5)
     for each, first, second in zip(plain, found[1:], alone, strict=True):
         expected = mlp.forward(each.layers, jnp.concatenate([s, g], -1), jnp)
@@ -343,13 +350,14 @@ def test_preset():
     assert by_hand == AUTHORS
     task = find_task("pointmaze-large-stitch")
     assert make("gtrl", task, preset="authors") == replace(make("gtrl", task), **by_hand)
-    assert make("gtrl", task, preset="authors", rho_reads="critic").rho_reads == "critic"  # fields override it
+    overridden = make("gtrl", task, preset="authors", rho_reads="critic")
+    assert overridden == replace(make("gtrl", task), **{**by_hand, "rho_reads": "critic"})
     for start in ("gtrl", make("gtrl", task)):
         found, _ = configure(start, None, task, ORACLE, {"preset": "authors", "value_goals": (0.0, 0.6, 0.4)})
         assert found == replace(make("gtrl", task), **{**by_hand, "value_goals": (0.0, 0.6, 0.4)})
-    with pytest.raises(ConfigError, match="^GTRL has no preset 'author': its presets are authors.$"):
+    with pytest.raises(ConfigError, match=r"^GTRL has no preset 'author': its presets are authors.$"):
         make("gtrl", preset="author")
-    with pytest.raises(ConfigError, match="^TRL has no preset 'authors': it has no presets.$"):
+    with pytest.raises(ConfigError, match=r"^TRL has no preset 'authors': it has no presets.$"):
         make("trl", preset="authors")
 
 
@@ -385,4 +393,4 @@ def test_config_of_an_older_run(tmp_path: Path):
     (tmp_path / "config.json").write_text(json.dumps(old))
     fields = {name: value for name, value in Run(tmp_path).config["algorithm"].items() if name != "name"}
     assert make("gtrl", **fields) == make("gtrl", target_from="previous")
-    assert "target_from" not in {field for field in vars(Training())}
+    assert not hasattr(Training(), "target_from")
