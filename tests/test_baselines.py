@@ -170,6 +170,12 @@ def distance(quasimetric: Any, u: np.ndarray, v: np.ndarray) -> np.ndarray:
     return np.array(result)
 
 
+def head(model: Any, phi: np.ndarray, g: np.ndarray) -> np.ndarray:
+    """The distance to the task's goal: the average of two networks."""
+    one, other = (output(model.head, phi, g, member=e)[:, 0] for e in range(2))
+    return (one + other) / 2
+
+
 def qrl(m: Any, n: Any, held: Any, _t: Any, b: Any) -> Reference:
     def measure(model: Any) -> tuple[Any, ...]:
         states = (b.observation, b.next_observation, b.value_goal)
@@ -183,9 +189,9 @@ def qrl(m: Any, n: Any, held: Any, _t: Any, b: Any) -> Reference:
     phi, following, to_goal, step, excess = measure(n.model)
     held_phi, _, held_to_goal, _, held_excess = measure(held.model)
     ways = (moved(n.model, phi, b.action), following)
-    errors = output(n.model.head, held_phi, b.value_goal_oracle)[:, 0] - held_to_goal
+    errors = head(n.model, held_phi, b.value_goal_oracle) - held_to_goal
     numbers, branches = policy(
-        m, n, held, b, lambda a: -output(held.model.head, moved(held.model, held_phi, a), b.actor_goal).T
+        m, n, held, b, lambda a: -head(held.model, moved(held.model, held_phi, a), b.actor_goal)[None]
     )
     spread = sum(100 * np.logaddexp(0, 5 - length / 100) for length in to_goal) / ROWS
     both_ways = distance(n.model.quasimetric, *ways) + distance(n.model.quasimetric, *ways[::-1])
@@ -419,7 +425,7 @@ def test_value(case):
     elif case == "crl":
         expected = sigmoid(own(inner(n.critic, s, action, g)).min(0))
     elif case == "qrl":
-        length = output(n.model.head, output(n.model.quasimetric.phi, s), g)[:, 0]
+        length = head(n.model, output(n.model.quasimetric.phi, s), g)
         assert set(np.sign(length)) == {-1, 1}
         expected = [GAMMA ** max(steps, 0) for steps in length]
     else:

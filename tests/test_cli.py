@@ -35,23 +35,33 @@ CLONING, TD, MC, TRIANGLE = "behavioural cloning", "temporal difference", "Monte
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "gtrl": (TRIANGLE, {
         "lambda": 0.0, "alpha": 0.1, "kappa": 0.7, "kappa_one_step": 0.5, "selection": "max", "hindsight": True,
-        "hindsight_clip": 1.0, "rho_reads": "critic", "actor_reads": "logit", "distill": True,
-    }),
-    "trl": (TRIANGLE, {
-        "value_goals": [0.0, 1.0, 0.0], "lambda": 0.0, "alpha": 0.1, "kappa": 0.7, "rho_reads": "critic",
+        "hindsight_clip": 1.0, "hindsight_divisor": "target", "rho_reads": "critic", "bootstrap_from_last": True,
         "actor_reads": "logit", "distill": True,
     }),
-    "bc": (CLONING, {}),
-    "fbc": (CLONING, {"actor_geometric": True, "flow_steps": 10}),
-    "ivl": (TD, {"value_goals": [0.2, 0.5, 0.3], "alpha": 10.0, "kappa": 0.9}),
+    "trl": (TRIANGLE, {
+        "value_goals": [0.0, 1.0, 0.0], "lambda": 0.0, "alpha": 0.1, "kappa": 0.7, "rho_reads": "target",
+        "target_from": "previous", "actor_reads": "logit", "distill": True,
+    }),
+    "bc": (CLONING, {"actor_layer_norm": False}),
+    "fbc": (CLONING, {"gamma": 0.999, "actor_geometric": True, "flow_steps": 10}),
+    "ivl": (TD, {"value_goals": [0.2, 0.5, 0.3], "alpha": 10.0, "kappa": 0.9, "actor_layer_norm": False}),
     "iql": (TD, {"value_goals": [0.2, 0.5, 0.3], "alpha": 0.3, "kappa": 0.9}),
     "td": (TD, {"alpha": 0.1, "n": 1, "kappa": 0.5}),
     "td-n": (TD, {"alpha": 0.1, "n": 25, "kappa": 0.5}),
     "crl": (MC, {"value_goals": [0.0, 1.0, 0.0], "alpha": 0.1, "latent": None}),
     "mc": (MC, {"value_goals": [0.0, 1.0, 0.0], "alpha": 0.1}),
-    "qrl": (TRIANGLE, {"value_goals": [0.0, 0.0, 1.0], "alpha": 0.003, "slack": 0.05, "latent": None, "component": 8}),
+    "qrl": (TRIANGLE, {
+        "value_goals": [0.0, 0.0, 1.0], "alpha": 0.003, "slack": 0.05, "latent": None, "component": 8,
+        "actor_layer_norm": False,
+    }),
     "tdp": (TRIANGLE, {"alpha": 0.1, "candidates": 8, "distill": True}),
     "coe": (TRIANGLE, {"alpha": 0.1, "anchor": 0.1, "distill": True}),
+}  # fmt: skip
+
+# What `--preset authors` changes in GTRL.
+AUTHORS: dict[str, Any] = {
+    "rho_reads": "target", "value_goals": [0, 0.7, 0.3], "target_from": "previous", "hindsight_divisor": "next",
+    "bootstrap_from_last": False, "random_last_rows": False,
 }  # fmt: skip
 
 Gtrl = Callable[..., tuple[int, str, str]]
@@ -115,7 +125,7 @@ def test_training_leaves_a_run_directory(bc_run: Path, mini_file: Path) -> None:
     assert config["algorithm"]["name"] == "bc"
     assert config["algorithm"]["hidden"] == [8]
     assert config["training"] == {
-        "steps": 20, "batch_size": 32, "learning_rate": 3e-4, "precision": "float32", "target_from": "updated",
+        "steps": 20, "batch_size": 32, "learning_rate": 3e-4, "precision": "float32",
         "log_every": 10, "shard_steps": 5000, "checkpoints": [800_000, 900_000, 1_000_000], "checkpoint_every": 10,
         "fast": ["apart", "kernels"], "devices": None, "checkpoint_minutes": 5.0, "keep": 3,
     }  # fmt: skip
@@ -391,7 +401,15 @@ def test_default_output_folder(gtrl: Gtrl, mini_file: Path, tmp_path: Path, monk
         ("td-n", "pointmaze-large-stitch", [], {"n": 25, "alpha": 0.03, "actor_goals": [0, 0.5, 0.5]}),
         ("td-n", "pointmaze-large-stitch", ["--n", 10], {"n": 10, "alpha": 0.03}),
         ("iql", "pointmaze-large-navigate", [], {"alpha": 0.003, "value_goals": [0.2, 0.5, 0.3]}),
-        ("fbc", "pointmaze-large-stitch", ["--flow-steps", 4], {"flow_steps": 4, "actor_geometric": True}),
+        ("fbc", "pointmaze-large-stitch", ["--flow-steps", 4], {"flow_steps": 4, "actor_goals": [0, 1, 0]}),
+        ("gtrl", "pointmaze-large-stitch", ["--preset", "authors"], {**AUTHORS, "lambda_": 0.7, "alpha": 0.03}),
+        (
+            "gtrl",
+            "pointmaze-large-stitch",
+            ["--rho-reads", "critic", "--preset", "authors", "--value-goals", 0, 0.6, 0.4, "--alpha", 1],
+            {**AUTHORS, "rho_reads": "critic", "value_goals": [0, 0.6, 0.4], "alpha": 1},
+        ),
+        ("trl", "pointmaze-large-stitch", ["--target-from", "updated"], {"target_from": "updated", "alpha": 0.03}),
         ("qrl", "pointmaze-large-navigate", ["--latent", 16], {"alpha": 0.0003, "latent": 16, "component": 8}),
     ],
 )
@@ -845,7 +863,8 @@ def test_algorithms_in_json(gtrl: Gtrl) -> None:
     assert [row["name"] for row in rows] == list(METHODS)
     shared = {
         "gamma": 0.99, "value_goals": [0.0, 0.5, 0.5], "value_geometric": True, "actor_goals": [0.0, 1.0, 0.0],
-        "actor_geometric": False, "hidden": [512, 512, 512], "target_rate": 0.005,
+        "actor_geometric": False, "random_last_rows": True, "hidden": [512, 512, 512], "actor_layer_norm": True,
+        "target_rate": 0.005, "target_from": "updated",
     }  # fmt: skip
     for row in rows:
         assert set(row) == {"name", "family", "fields", "reconstruction", "reference"}

@@ -31,6 +31,8 @@ def test_both_methods_get_the_same_fields_and_data(folder: Path) -> None:
     assert gtrl["seeds"] == trl["seeds"] == [9, 10, 11]
     for field in ("lambda_", "alpha", "gamma", "hidden", "target_rate", "actor_goals", "distill"):
         assert gtrl["algorithm"][field] == trl["algorithm"][field]
+    # Each method averages its target as its own source does.
+    assert (gtrl["algorithm"]["target_from"], trl["algorithm"]["target_from"]) == ("updated", "previous")
 
 
 def test_table_shows_every_seed(folder: Path) -> None:

@@ -22,13 +22,14 @@ REVERTED: dict[str, Any] = {
     "hindsight": False,
     "kappa_one_step": 0.7,
 }
+PUBLIC: dict[str, Any] = {"rho_reads": "target", "target_from": "previous"}  # of TRL's code: its defaults
 ROWS = 50  # no multiple of a vector's width: the hard case for equality to the bit
 KEY = jax.random.key(0)
 
 
 def pair(**fields: Any) -> tuple[GTRL, TRL]:
     fields = {"gamma": GAMMA, "alpha": 0.3, "hidden": (17,), **fields}
-    return GTRL(**REVERTED, **fields), TRL(**fields)
+    return GTRL(**(REVERTED | PUBLIC | fields)), TRL(**fields)
 
 
 def random_dataset(seed: int, oracle: bool = True) -> Dataset:
@@ -54,7 +55,7 @@ def loss_and_gradient(method: GTRL | TRL, nets: ActorCritic, target: Critic, bat
 
 
 @pytest.mark.parametrize("lambda_", [0.0, 0.7])
-@pytest.mark.parametrize("fields", [{}, {"rho_reads": "target"}, {"actor_reads": "value", "distill": False}], ids=str)
+@pytest.mark.parametrize("fields", [{}, {"rho_reads": "critic"}, {"actor_reads": "value", "distill": False}], ids=str)
 def test_same_loss_and_gradient(lambda_, fields, monkeypatch):
     """Equal to the bit if each query has its own matrix product (fused, GTRL has one more query)."""
     alone = lambda *passes: [network and network(*inputs) for network, *inputs in passes]  # noqa: E731
@@ -69,6 +70,12 @@ def test_same_loss_and_gradient(lambda_, fields, monkeypatch):
         of_gtrl, of_trl = (loss_and_gradient(method, nets, target, batch) for method in (gtrl, trl))
         jax.tree.map(np.testing.assert_array_equal, of_gtrl, of_trl)
         assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(of_trl))
+
+
+def test_same_moving_average():
+    gtrl, trl = pair()
+    assert (gtrl.target_from, gtrl.target_rate) == (trl.target_from, trl.target_rate)
+    assert TRL.target_from != GTRL.target_from
 
 
 def test_same_draw():

@@ -67,13 +67,14 @@ def hindsight(q: np.ndarray, y_td: np.ndarray, m: np.ndarray, c: float) -> np.nd
 
 
 def network(layers: Any, x: np.ndarray, member: int | None = None) -> np.ndarray:
-    """Linear, GELU, layer norm; linear."""
-    for layer in layers:
+    """Linear, GELU, layer norm if there is one; linear."""
+    for depth, layer in enumerate(layers):
         parts = [part if member is None or part is None else part[member] for part in layer]
         weight, bias, scale, shift = parts
         x = x @ weight + bias
-        if scale is not None:
+        if depth < len(layers) - 1:
             x = 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+        if scale is not None:
             x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6) * scale + shift
     return x
 
@@ -426,7 +427,7 @@ METHODS = {
     "gtrl, no hindsight weight": GTRL(**GROUNDED, hindsight=False),
     "trl": TRL(**SHARED),
     "trl, paper's constants": TRL(gamma=GAMMA, lambda_=0.7),
-    "trl, rho reads the target": TRL(**SHARED, rho_reads="target"),
+    "trl, rho reads the critic": TRL(**SHARED, rho_reads="critic"),
     "trl, actor reads the value": TRL(**SHARED, actor_reads="value"),
     "trl, goals are states": TRL(**SHARED, distill=False),
 }

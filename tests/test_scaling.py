@@ -270,10 +270,10 @@ def without_last_actions() -> tuple[Dataset, np.ndarray]:
     return make_dataset(**arrays), np.flatnonzero(arrays["terminals"])
 
 
-@pytest.mark.parametrize("name", list(ALGORITHMS))
-def test_no_loss_depends_on_an_action_that_was_not_logged(name):
+@pytest.mark.parametrize(("name", "preset"), [*((name, None) for name in ALGORITHMS), ("gtrl", "authors")])
+def test_no_loss_depends_on_an_action_that_was_not_logged(name, preset):
     data, last = without_last_actions()
-    method = make(name, hidden=(8,), **({"latent": 8} if name in ("qrl", "crl") else {}))
+    method = make(name, preset=preset, hidden=(8,))
     other = data._replace(actions=data.actions.at[last].set(0.7))
     nets = method.init(jax.random.key(0), data.spec)
 

@@ -56,7 +56,13 @@ def _no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_presets_have_the_runs_of_the_papers_tables() -> None:
     counts = {name: len(sweep.runs()) for name, sweep in PRESETS.items()}
-    assert counts == {"table1": 9 * 10, "table2": 10 * 12, "ablations": 19 * 7, "paper": 90 + 120 + 19 * 6}
+    assert counts == {
+        "table1": 9 * 10,
+        "table2": 10 * 12,
+        "ablations": 19 * 7,
+        "paper": 90 + 120 + 19 * 6,
+        "conventions": 2 * 8,
+    }
     by_method = Counter(run.variant.method for run in PRESETS["table1"].runs())
     assert set(by_method.values()) == {9}
     assert "td-n" not in by_method  # of the other table

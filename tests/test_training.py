@@ -79,7 +79,8 @@ def test_logged_metrics_are_means_over_the_steps_since_the_last_log():
 
 @pytest.mark.parametrize("source", ["updated", "previous"])
 def test_targets_are_the_moving_average_of_algorithm_1(source: str):
-    algorithm, training = method("gtrl"), dataclasses.replace(TRAINING, steps=1, target_from=source)
+    algorithm = dataclasses.replace(method("gtrl"), target_from=source)
+    training = dataclasses.replace(TRAINING, steps=1)
     data, keys = walks(), loop.seed_keys([0])
     before = jax.device_get(loop.init(algorithm, training.update, data.spec, keys, data))
     after = trained(algorithm, [0], training)

@@ -181,6 +181,7 @@ def host_batch(rng: np.random.Generator, data: dict[str, np.ndarray], size: int,
         "ahead_steps": np.ones(size, np.int64),
         "arrives": (j == i) | (j == i + 1),
         "arrival": np.where(j == i, 0, 1),
+        "next_is_last": i + 1 == end,
     }
     return Batch(**arrays)
 

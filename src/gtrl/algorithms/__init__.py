@@ -40,10 +40,12 @@ def find_algorithm(name: str) -> type[Algorithm]:
     return ALGORITHMS.find(name)
 
 
-def make(method: str | type[Algorithm], task: str | Task | None = None, **fields: Any) -> Algorithm:
-    """Returns a method with its defaults for a task, overridden by `fields`.
+def make(
+    method: str | type[Algorithm], task: str | Task | None = None, *, preset: str | None = None, **fields: Any
+) -> Algorithm:
+    """Returns a method with its defaults for a task, overridden by those of a preset, then by `fields`.
 
-    Method and task may be given by name, as `module:Name`, or as objects.
+    Method and task may be given by name, as `module:Name`, or as objects. `preset` is a key of the method's `presets`.
     """
     kind = find_algorithm(method) if isinstance(method, str) else method
     task = find_task(task) if isinstance(task, str) else task
@@ -51,7 +53,17 @@ def make(method: str | type[Algorithm], task: str | Task | None = None, **fields
     for name in fields:
         if name not in known:
             raise ConfigError(f"there is no field '{name}': {kind.title} has {', '.join(known)}.")
-    return kind(**((defaults_for(kind, task) if task else {}) | fields))
+    return kind(**((defaults_for(kind, task) if task else {}) | preset_fields(kind, preset) | fields))
+
+
+def preset_fields(kind: type[Algorithm], preset: str | None) -> dict[str, Any]:
+    """Returns the fields of a method's preset, none for None. Raises `ConfigError` if the method has no such preset."""
+    if preset is None:
+        return {}
+    if preset not in kind.presets:
+        known = f"its presets are {', '.join(kind.presets)}" if kind.presets else "it has no presets"
+        raise ConfigError(f"{kind.title} has no preset '{preset}': {known}.")
+    return dict(kind.presets[preset])
 
 
 def defaults_for(kind: type[Algorithm], task: Task) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from gtrl.errors import ConfigError
 from gtrl.fields import DISCOUNT, FRACTION, PROBABILITIES, WIDTHS, check_fields, checked
 from gtrl.io.mlp_file import Exportable
 from gtrl.nn.networks import ActorCritic
-from gtrl.tasks import ACTOR_GOALS, HIDDEN, TARGET_RATE, VALUE_GOALS, Goals, Task
+from gtrl.tasks import ACTOR_GOALS, HIDDEN, STITCH_ACTOR_GOALS, TARGET_RATE, VALUE_GOALS, Goals, Task
 
 Metrics = dict[str, Array]
 Family = Literal["behavioural cloning", "temporal difference", "Monte Carlo", "triangle inequality"]
@@ -50,14 +50,23 @@ class Algorithm(ABC):
     value_is_return: ClassVar[bool] = True  # `value` estimates E[gamma^T]; False if it only ranks states
     # alpha by family of task, as published with OGBench for goals that are whole states (none are for oracle goals)
     alpha_by_family: ClassVar[Mapping[str, float]] = {}
+    # Half of the policy's goals are random on every stitch dataset, as published with OGBench; without it, on the
+    # five tasks of the paper's stitch group.
+    mixes_stitch_goals: ClassVar[bool] = False
+    same_on_all_tasks: ClassVar[frozenset[str]] = frozenset()  # fields that ignore the task's defaults
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # named settings: fields that differ from the defaults
 
     gamma: float = checked(0.99, DISCOUNT)  # discount; geometric goal offsets have the parameter 1 - gamma
     value_goals: Goals = checked(VALUE_GOALS, PROBABILITIES)  # critic's goal mixture (current, trajectory, random)
     value_geometric: bool = True  # geometric offsets of the critic's goals along the trajectory, else uniform
     actor_goals: Goals = checked(ACTOR_GOALS, PROBABILITIES)  # policy's goal mixture (current, trajectory, random)
     actor_geometric: bool = False  # geometric offsets of the policy's goals along the trajectory, else uniform
+    random_last_rows: bool = True  # random goals may be a trajectory's last row; False: never, as in public code
     hidden: tuple[int, ...] = checked(HIDDEN, WIDTHS)  # widths of the hidden layers of all networks
+    actor_layer_norm: bool = True  # layer norm in the policy's hidden layers
     target_rate: float = checked(TARGET_RATE, FRACTION)  # eta, the rate of the target's moving average
+    # The target's moving average uses the networks after the update (Algorithm 1) or before it (public code).
+    target_from: Literal["updated", "previous"] = "updated"
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -69,12 +78,15 @@ class Algorithm(ABC):
     def defaults(cls, task: Task) -> dict[str, Any]:
         """Returns the defaults that are specific to a task, by field.
 
-        These are the task's defaults for fields of this method, and `alpha` where `alpha_by_family` has one.
+        These are the task's defaults for fields of this method, `alpha` where `alpha_by_family` has one, and
+        `actor_goals` on stitch datasets if `mixes_stitch_goals`.
         """
-        own_fields = {field.name for field in fields(cls)}
+        own_fields = {field.name for field in fields(cls)} - cls.same_on_all_tasks
         defaults = {name: value for name, value in task.defaults.items() if name in own_fields}
         if task.family in cls.alpha_by_family:
             defaults["alpha"] = cls.alpha_by_family[task.family]
+        if cls.mixes_stitch_goals and task.has_stitch_data:
+            defaults["actor_goals"] = STITCH_ACTOR_GOALS
         return defaults
 
     @property
@@ -97,6 +109,7 @@ class Algorithm(ABC):
             actor_goals=self.actor_goals,
             actor_geometric=self.actor_geometric,
             lookahead=self.lookahead,
+            random_last_rows=self.random_last_rows,
         )
 
     def optimizer(self, learning_rate: float) -> optax.GradientTransformation:

@@ -1,7 +1,7 @@
 """BC: goal-conditioned behaviour cloning."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from jax import Array
 
@@ -10,7 +10,6 @@ from gtrl.algorithms.base import Algorithm, Metrics
 from gtrl.data.dataset import Spec
 from gtrl.data.sampling import Batch
 from gtrl.nn.networks import Actor
-from gtrl.tasks import Task
 
 
 @dataclass(frozen=True)
@@ -22,14 +21,12 @@ class BC(Algorithm):
     family: ClassVar = "behavioural cloning"
     idea: ClassVar = "imitate the logged action, given a state that was reached later"
     reference: ClassVar = "Park et al. 2025, OGBench"
+    same_on_all_tasks: ClassVar = frozenset({"actor_goals"})  # from the own trajectory on every task: OGBench's GCBC
 
-    @classmethod
-    def defaults(cls, task: Task) -> dict[str, Any]:
-        """Returns the defaults without `actor_goals`: goals come from the state's own trajectory on every task."""
-        return {name: value for name, value in super().defaults(task).items() if name != "actor_goals"}
+    actor_layer_norm: bool = False  # layer norm in the policy's hidden layers; none in OGBench's GCBC
 
     def init(self, key: Array, spec: Spec) -> Actor:
-        return Actor.init(key, spec, self.hidden)
+        return Actor.init(key, spec, self.hidden, self.actor_layer_norm)
 
     def loss(self, nets: Actor, _: None, batch: Batch, __: Array) -> tuple[Array, Metrics]:
         loss = o.behaviour_cloning(nets(batch.observation, batch.actor_goal), batch.action).mean()

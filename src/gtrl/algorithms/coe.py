@@ -65,7 +65,7 @@ class COE(Algorithm):
 
     def init(self, key: Array, spec: Spec) -> Nets:
         key, generator_key = jax.random.split(key)
-        nets = ActorCritic.init(key, spec, self.hidden, self.distill)
+        nets = ActorCritic.init(key, spec, self.hidden, self.distill, self.actor_layer_norm)
         outputs = spec.observation_dim + spec.action_dim
         layers = init_mlp(generator_key, (outputs + spec.observation_dim, *self.hidden, outputs), last_scale=0.01)
         return Nets(nets.critic, nets.oracle_critic, nets.actor, Generator(Network(layers)))

@@ -46,6 +46,7 @@ class CRL(Algorithm):
         "scene": 3.0,
         "puzzle": 3.0,
     }
+    mixes_stitch_goals: ClassVar = True  # OGBench
 
     value_goals: Goals = checked(TRAJECTORY_GOALS, PROBABILITIES)  # critic's goal mixture (current, trajectory, random)
     alpha: float = checked(0.1, NOT_NEGATIVE)  # behaviour cloning coefficient
@@ -54,7 +55,7 @@ class CRL(Algorithm):
     def init(self, key: Array, spec: Spec) -> Nets:
         critic_key, actor_key = jax.random.split(key)
         critic = Bilinear.init(critic_key, spec, self.hidden, self.latent or self.hidden[-1])
-        return Nets(critic, Actor.init(actor_key, spec, self.hidden))
+        return Nets(critic, Actor.init(actor_key, spec, self.hidden, self.actor_layer_norm))
 
     def loss(self, nets: Nets, _: None, batch: Batch, __: Array) -> tuple[Array, Metrics]:
         logits = nets.critic.contrast(batch.observation, batch.action, batch.value_goal_oracle)

@@ -48,6 +48,7 @@ class IQL(Algorithm):
         "scene": 1.0,
         "puzzle": 1.0,
     }
+    mixes_stitch_goals: ClassVar = True  # OGBench
 
     value_goals: Goals = checked(VALUE_GOALS, PROBABILITIES)  # critic's goal mixture (current, trajectory, random)
     alpha: float = checked(0.3, NOT_NEGATIVE)  # behaviour cloning coefficient
@@ -56,9 +57,10 @@ class IQL(Algorithm):
     def init(self, key: Array, spec: Spec) -> Nets:
         critic_key, v_key, actor_key = jax.random.split(key, 3)
         inputs = spec.observation_dim + spec.goal_dim
-        critic = Critic.init(critic_key, inputs + spec.action_dim, self.hidden)
         return Nets(
-            critic, Critic.init(v_key, inputs, self.hidden, members=1), Actor.init(actor_key, spec, self.hidden)
+            critic=Critic.init(critic_key, inputs + spec.action_dim, self.hidden),
+            v=Critic.init(v_key, inputs, self.hidden, members=1),
+            actor=Actor.init(actor_key, spec, self.hidden, self.actor_layer_norm),
         )
 
     def loss(self, nets: Nets, target: Critic, batch: Batch, _: Array) -> tuple[Array, Metrics]:

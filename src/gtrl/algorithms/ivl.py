@@ -43,15 +43,17 @@ class IVL(Algorithm):
         "scene": 10.0,
         "puzzle": 10.0,
     }
+    mixes_stitch_goals: ClassVar = True  # OGBench
 
     value_goals: Goals = checked(VALUE_GOALS, PROBABILITIES)  # critic's goal mixture (current, trajectory, random)
     alpha: float = checked(10.0, NOT_NEGATIVE)  # inverse temperature of the advantage
     kappa: float = checked(0.9, EXPECTILE)  # expectile over actions and outcomes
+    actor_layer_norm: bool = False  # layer norm in the policy's hidden layers; none in OGBench's GCIVL
 
     def init(self, key: Array, spec: Spec) -> Nets:
         v_key, actor_key = jax.random.split(key)
         v = Critic.init(v_key, spec.observation_dim + spec.goal_dim, self.hidden)
-        return Nets(v, Actor.init(actor_key, spec, self.hidden))
+        return Nets(v, Actor.init(actor_key, spec, self.hidden, self.actor_layer_norm))
 
     def loss(self, nets: Nets, target: Critic, batch: Batch, _: Array) -> tuple[Array, Metrics]:
         s, following, g = batch.observation, batch.next_observation, batch.value_goal_oracle

@@ -31,7 +31,7 @@ class MC(Algorithm):
     alpha: float = checked(0.1, NOT_NEGATIVE)  # behaviour cloning coefficient
 
     def init(self, key: Array, spec: Spec) -> ActorCritic:
-        return ActorCritic.init(key, spec, self.hidden)
+        return ActorCritic.init(key, spec, self.hidden, actor_layer_norm=self.actor_layer_norm)
 
     def loss(self, nets: ActorCritic, _: None, batch: Batch, __: Array) -> tuple[Array, Metrics]:
         s, g = batch.observation, batch.value_goal_oracle

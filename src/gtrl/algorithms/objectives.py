@@ -91,18 +91,8 @@ def select_target(y_dc: Array, y_td: Array, m: Array, selection: Selection) -> A
 # --- weights ---
 
 
-def bootstrap_weight(batch: Batch) -> Array | float:
-    """0 where the one-step target would bootstrap from a state without a logged action, 1 elsewhere.
-
-    Base cases do not bootstrap, so they keep their weight.
-    """
-    if batch.next_has_action is None:
-        return 1.0
-    return (batch.next_has_action | batch.goal_is_state | batch.goal_is_next).astype(jnp.float32)
-
-
 def n_step_weight(batch: Batch) -> Array | float:
-    """`bootstrap_weight` of the n-step target: 0 where it would bootstrap from a state without a logged action."""
+    """0 where the n-step target would bootstrap from a state without a logged action, 1 elsewhere."""
     if batch.ahead_has_action is None:
         return 1.0
     return (batch.ahead_has_action | batch.arrives).astype(jnp.float32)
@@ -121,6 +111,16 @@ def hindsight_weight(q: Array, y_td: Array, m: Array, clip: float) -> Array:
     h = hindsight_ratio(q, y_td, clip)
     mean = jnp.where(m, h, 0.0).sum(-1, keepdims=True) / jnp.maximum(m.sum(), 1)
     return jnp.where(m, h / jnp.where(mean > 0, mean, 1.0), 1.0)
+
+
+def next_divisor(q_next: Array, gamma: float) -> Array:
+    """The divisor of h in the authors' earlier public code: gamma Q(s', a', g) without base cases, at least 1e-6."""
+    return jnp.maximum(gamma * q_next, 1e-6)
+
+
+def bootstrap_weight(batch: Batch, may_bootstrap: Array) -> Array:
+    """1 where y_TD is a base case or may bootstrap from s', else 0. Rows with weight 0 still count in the mean."""
+    return (batch.goal_is_state | batch.goal_is_next | may_bootstrap).astype(jnp.float32)
 
 
 def distance_weight(log_q: Array, gamma: float, lambda_: float) -> Array:

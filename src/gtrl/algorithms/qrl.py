@@ -15,7 +15,7 @@ from gtrl.data.sampling import Batch
 from gtrl.errors import ConfigError
 from gtrl.fields import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, PROBABILITIES, checked
 from gtrl.nn.fused import fused
-from gtrl.nn.networks import Actor, Network, Quasimetric, init_mlp
+from gtrl.nn.networks import Actor, Critic, Network, Quasimetric, init_mlp
 from gtrl.tasks import RANDOM_GOALS, Goals
 
 
@@ -24,12 +24,16 @@ class Model(eqx.Module):
 
     quasimetric: Quasimetric
     dynamics: Network  # predicts the change of phi(s), given phi(s) and a
-    head: Network  # predicts the distance, given phi(s) and the task's goal
+    head: Critic  # two networks, whose average predicts the distance, given phi(s) and the task's goal
 
     def __call__(self, observation: Array, action: Array, goal: Array) -> Array:
         """Returns the policy's objective: minus the predicted distance to the goal after the action; (1, B)."""
         phi = self.quasimetric.phi(observation)
-        return -self.head(phi + self.dynamics(phi, action), goal)[None, :, 0]
+        return -self.to_goal(phi + self.dynamics(phi, action), goal)[None]
+
+    def to_goal(self, phi: Array, goal: Array) -> Array:
+        """Returns the predicted distance from an embedding to the task's goal, (B,)."""
+        return self.head(phi, goal).mean(0)
 
 
 class Nets(NamedTuple):
@@ -45,7 +49,8 @@ class QRL(Algorithm):
     """Quasimetric RL: the triangle inequality is built into the network. Goals are states from the whole dataset.
 
     The task's goal is a slice of a state, which phi cannot embed. So a head that takes the task's goal is fitted to the
-    distance, as the methods that compose values distil a critic.
+    distance, as the methods that compose values distil a critic. It is the average of two networks, as in the QRL of
+    the public TRL repository; this average is what is fitted.
     """
 
     name: ClassVar = "qrl"
@@ -62,12 +67,14 @@ class QRL(Algorithm):
         "scene": 0.3,
         "puzzle": 0.3,
     }
+    mixes_stitch_goals: ClassVar = True  # OGBench
 
     value_goals: Goals = checked(RANDOM_GOALS, PROBABILITIES)  # critic's goal mixture (current, trajectory, random)
     alpha: float = checked(0.003, NOT_NEGATIVE)  # behaviour cloning coefficient
     slack: float = checked(0.05, NOT_NEGATIVE)  # tolerated mean square of the excess of step lengths over one
     latent: int | None = checked(None, COUNT_OR_NONE)  # width of the embedding phi; by default as the last of `hidden`
     component: int = checked(8, COUNT)  # elements in each component of phi
+    actor_layer_norm: bool = False  # layer norm in the policy's hidden layers; none in the QRL of the TRL repository
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -83,8 +90,9 @@ class QRL(Algorithm):
         phi_key, dynamics_key, head_key, actor_key = jax.random.split(key, 4)
         phi = Quasimetric.init(phi_key, spec.observation_dim, self.hidden, self.width, self.component)
         dynamics = Network(init_mlp(dynamics_key, (self.width + spec.action_dim, *self.hidden, self.width)))
-        head = Network(init_mlp(head_key, (self.width + spec.goal_dim, *self.hidden, 1)))
-        return Nets(Model(phi, dynamics, head), jnp.zeros(()), Actor.init(actor_key, spec, self.hidden))
+        head = Critic.init(head_key, self.width + spec.goal_dim, self.hidden)
+        actor = Actor.init(actor_key, spec, self.hidden, self.actor_layer_norm)
+        return Nets(Model(phi, dynamics, head), jnp.zeros(()), actor)
 
     def loss(self, nets: Nets, _: None, batch: Batch, __: Array) -> tuple[Array, Metrics]:
         distance = nets.model.quasimetric.distance
@@ -106,8 +114,8 @@ class QRL(Algorithm):
         dynamics_loss = (distance(phi_next, predicted) + distance(predicted, phi_next)).mean() / 2
 
         # --- the distance to the task's goal, and the policy, trained through the dynamics ---
-        head = nets.model.head(jax.lax.stop_gradient(phi), batch.value_goal_oracle)[:, 0]
-        distill_loss = ((head - jax.lax.stop_gradient(to_goal)) ** 2).mean()
+        predicted_distance = nets.model.to_goal(jax.lax.stop_gradient(phi), batch.value_goal_oracle)
+        distill_loss = ((predicted_distance - jax.lax.stop_gradient(to_goal)) ** 2).mean()
         actor_loss, metrics = o.ddpg_bc(nets.actor(batch.observation, batch.actor_goal), nets.model, batch, self.alpha)
         metrics |= {"distance": to_goal.mean(), "step_length": step.mean(), "multiplier": multiplier}
         return o.total(
@@ -116,7 +124,7 @@ class QRL(Algorithm):
 
     def value(self, nets: Nets, observation: Array, goal: Array) -> Array:
         """Returns gamma^d, where d is the predicted distance to the task's goal."""
-        distance = nets.model.head(nets.model.quasimetric.phi(observation), goal)[:, 0]
+        distance = nets.model.to_goal(nets.model.quasimetric.phi(observation), goal)
         return self.gamma ** jax.nn.relu(distance)
 
     def action_value(self, nets: Nets, observation: Array, action: Array, goal: Array) -> Array:

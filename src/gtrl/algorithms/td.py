@@ -43,7 +43,7 @@ class TD(Algorithm):
         return self.n
 
     def init(self, key: Array, spec: Spec) -> ActorCritic:
-        return ActorCritic.init(key, spec, self.hidden)
+        return ActorCritic.init(key, spec, self.hidden, actor_layer_norm=self.actor_layer_norm)
 
     def loss(self, nets: ActorCritic, target: Critic, batch: Batch, _: Array) -> tuple[Array, Metrics]:
         s, g = batch.observation, batch.value_goal_oracle

@@ -45,7 +45,7 @@ class TDP(Algorithm):
     distill: bool = True  # train a second critic on the task's goals; off only where goals are whole states
 
     def init(self, key: Array, spec: Spec) -> ActorCritic:
-        return ActorCritic.init(key, spec, self.hidden, self.distill)
+        return ActorCritic.init(key, spec, self.hidden, self.distill, self.actor_layer_norm)
 
     def loss(self, nets: ActorCritic, target: Critic, batch: Batch, _: Array) -> tuple[Array, Metrics]:
         s, a, g = batch.observation, batch.action, batch.value_goal

@@ -16,7 +16,8 @@ from gtrl.nn.fused import fused
 from gtrl.nn.networks import ActorCritic, Critic
 from gtrl.tasks import SUBGOAL_EXPECTILE, TRAJECTORY_GOALS, Goals, Task
 
-# (lambda, alpha) of TRL, which are public for these tasks; on other tasks TRL uses those of GTRL.
+# (lambda, alpha) of TRL, which are public for these tasks; on other tasks TRL uses those of GTRL. They belong to the
+# public code's form of the method: rho read from the target, and the moving average taken before the update.
 PUBLISHED_LAMBDA_ALPHA = {
     "scene-play": (1.0, 1.0),
     "cube-single-play": (0.7, 1.0),
@@ -33,7 +34,10 @@ PUBLISHED_LAMBDA_ALPHA = {
 
 @dataclass(frozen=True)
 class TRL(Algorithm):
-    """Transitive RL, which GTRL extends: targets only for goals ahead on the state's own trajectory."""
+    """Transitive RL, which GTRL extends: targets only for goals ahead on the state's own trajectory.
+
+    rho and the moving average are by default those of the public TRL code, for which lambda and alpha were published.
+    """
 
     name: ClassVar = "trl"
     title: ClassVar = "TRL"
@@ -47,7 +51,9 @@ class TRL(Algorithm):
     lambda_: Lambda = checked(0.0, NOT_NEGATIVE)  # distance weight: exponent of rho
     alpha: float = checked(0.1, NOT_NEGATIVE)  # behaviour cloning coefficient
     kappa: float = checked(SUBGOAL_EXPECTILE, EXPECTILE)  # expectile over subgoals
-    rho_reads: Literal["critic", "target"] = "critic"  # rho is computed from Q(s, a, g) (paper) or y_dc (public code)
+    rho_reads: Literal["critic", "target"] = "target"  # rho is computed from Q(s, a, g) (paper) or y_dc (public code)
+    # The target's moving average uses the networks after the update (Algorithm 1) or before it (public code).
+    target_from: Literal["updated", "previous"] = "previous"
     actor_reads: Literal["logit", "value"] = "logit"  # what the actor maximises: the critic's logit or its sigmoid
     distill: bool = True  # train a second critic on the task's goals; off only where goals are whole states
 
@@ -58,7 +64,7 @@ class TRL(Algorithm):
         return super().defaults(task) | published
 
     def init(self, key: Array, spec: Spec) -> ActorCritic:
-        return ActorCritic.init(key, spec, self.hidden, self.distill)
+        return ActorCritic.init(key, spec, self.hidden, self.distill, self.actor_layer_norm)
 
     def loss(self, nets: ActorCritic, target: Critic, batch: Batch, _: Array) -> tuple[Array, Metrics]:
         s, a, g = batch.observation, batch.action, batch.value_goal

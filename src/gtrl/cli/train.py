@@ -29,6 +29,7 @@ START_TIME = time.perf_counter()  # about when the command was started
 class Flags:
     """What to train on, where to write the run, and what to do in addition to training."""
 
+    preset: str | None = None  # named settings of the method, such as gtrl's 'authors'; other flags override them
     task: str | None = None  # one of 'gtrl tasks', or my_module:TASK; not needed if --data is a file of your own
     # a dataset file, a folder of shards, or a log in another format; by default the task's file in OGBench's cache
     data: str | None = None
@@ -102,8 +103,9 @@ def print_usage() -> None:
 
 
 def parse_early_flags(args: Sequence[str]) -> argparse.Namespace:
-    """Parses --task, --out and --resume, on which the defaults of all other flags depend."""
+    """Parses --preset, --task, --out and --resume, on which the defaults of all other flags depend."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--preset", nargs="?")
     parser.add_argument("--task", nargs="?")
     parser.add_argument("--out", nargs="?", type=Path)
     parser.add_argument("--resume", action=argparse.BooleanOptionalAction, default=False)
@@ -121,7 +123,7 @@ def saved_config(out: Path) -> dict[str, Any] | None:
 
 def defaults_for(method: str | None, early: argparse.Namespace, saved: dict[str, Any] | None) -> Defaults:
     """Returns the defaults: from the run to resume if it is of the same method, else from the method and the task."""
-    from gtrl.algorithms import ALGORITHMS, find_algorithm, make
+    from gtrl.algorithms import ALGORITHMS, find_algorithm, make, preset_fields
     from gtrl.training.config import Training
 
     if early.resume and not early.out:
@@ -134,9 +136,10 @@ def defaults_for(method: str | None, early: argparse.Namespace, saved: dict[str,
     kind = find_algorithm(saved["algorithm"]["name"] if method is None and saved else str(method))
     if saved is None or saved["algorithm"]["name"] != kind.name:
         task = find_task(early.task) if early.task else None
-        return Defaults(Flags(), Training(), make(kind.name, task))
+        return Defaults(Flags(), Training(), make(kind.name, task, preset=early.preset))
     flags = _saved_flags(saved)
     fields = {name: value for name, value in saved["algorithm"].items() if name != "name"}
+    fields |= preset_fields(kind, early.preset)
     return Defaults(flags, _restored(Training, saved["training"], early.out), _restored(kind, fields, early.out))
 
 

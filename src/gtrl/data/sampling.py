@@ -43,6 +43,7 @@ class Batch(NamedTuple):
     ahead_steps: Array  # number of steps from s_i to that state, 1 to n
     arrives: Array  # bool, g is among s_i, ..., s_{i+n} of this trajectory
     arrival: Array  # steps until the first such state; meaningful only if `arrives`
+    next_is_last: Array  # bool, s_{i+1} is the last row of its trajectory
     # Whether an action was logged at s_{i+1}, and at `ahead_observation`; None if the dataset has one in every row. A
     # target must not bootstrap from a state without one: its entry of `next_action` or `ahead_action` means nothing.
     next_has_action: Array | None = None
@@ -68,14 +69,23 @@ def randint_from_bits(bits: Array, count: Array | int) -> Array:
     return (bits % jnp.asarray(count, jnp.uint32)).astype(jnp.int32)
 
 
-def sample_goals(key: Array, row: Array, end: Array, rows: int, mixture: Goals, geometric: bool, gamma: float) -> Array:
+def sample_goals(
+    key: Array,
+    row: Array,
+    end: Array,
+    rows: int,
+    mixture: Goals,
+    geometric: bool,
+    gamma: float,
+    random_rows: Array | None = None,
+) -> Array:
     """Returns the row indices of goals for states at `row`, whose trajectories end at `end`.
 
     `mixture` has the probabilities of three kinds of goals:
     - current: the state itself;
     - trajectory: a later state of its trajectory. The offset is Geometric(1 - gamma), clipped at the end of the
       trajectory, or uniform over the remaining states;
-    - random: any row of the dataset.
+    - random: any row of the dataset, or any of `random_rows` if given.
     """
     mixture_bits, offset_bits, row_bits = jax.random.bits(key, (3, *row.shape))
     remaining = end - row  # at least 1: `row` is a transition
@@ -88,9 +98,11 @@ def sample_goals(key: Array, row: Array, end: Array, rows: int, mixture: Goals, 
         offset = 1 + randint_from_bits(offset_bits, remaining)
     current, trajectory, _ = mixture
     u = uniform_from_bits(mixture_bits)
-    return jnp.where(
-        u < current, row, jnp.where(u < current + trajectory, row + offset, randint_from_bits(row_bits, rows))
-    )
+    if random_rows is None:
+        random_row = randint_from_bits(row_bits, rows)
+    else:
+        random_row = random_rows[randint_from_bits(row_bits, len(random_rows))]
+    return jnp.where(u < current, row, jnp.where(u < current + trajectory, row + offset, random_row))
 
 
 def sample_batch(
@@ -104,6 +116,7 @@ def sample_batch(
     value_geometric: bool = True,
     actor_geometric: bool = False,
     lookahead: int = 1,
+    random_last_rows: bool = True,
 ) -> Batch:
     """Draws a batch. This is a pure function that can be jitted, with `dataset` as an argument.
 
@@ -117,14 +130,16 @@ def sample_batch(
         value_geometric: Whether offsets of value goals are geometric; otherwise uniform.
         actor_geometric: The same for actor goals.
         lookahead: The number of steps n of the fields `ahead_*`, `arrives` and `arrival`.
+        random_last_rows: Whether random goals may be a trajectory's last row.
     """
     key, value_key, actor_key = jax.random.split(key, 3)
     transition_bits, subgoal_bits = jax.random.bits(key, (2, size))
     rows = dataset.observations.shape[0]
     i = dataset.transitions[randint_from_bits(transition_bits, dataset.transitions.shape[0])]
     end = dataset.ends[i]
-    j = sample_goals(value_key, i, end, rows, value_goals, value_geometric, gamma)
-    actor_j = sample_goals(actor_key, i, end, rows, actor_goals, actor_geometric, gamma)
+    random_rows = None if random_last_rows else dataset.transitions
+    j = sample_goals(value_key, i, end, rows, value_goals, value_geometric, gamma, random_rows)
+    actor_j = sample_goals(actor_key, i, end, rows, actor_goals, actor_geometric, gamma, random_rows)
     k = i + randint_from_bits(subgoal_bits, jnp.where((j > i) & (j <= end), j - i, 1))
     return gather(dataset, i, j, k, actor_j, lookahead)
 
@@ -165,6 +180,7 @@ def gather(dataset: Dataset, i: Array, j: Array, k: Array, actor_j: Array, looka
         ahead_steps=ahead - i,
         arrives=visits_goal.any(-1),
         arrival=visits_goal.argmax(-1),
+        next_is_last=i + 1 == end,
         next_has_action=None if logged is None else logged[i + 1],
         ahead_has_action=None if logged is None else logged[ahead],
     )

@@ -31,7 +31,7 @@ def fused(*passes: tuple[Any, *tuple[Array, ...]]) -> list[Any]:
     """Evaluates passes `(network, *inputs)` together; returns their results in order.
 
     All inputs of a pass have shape (rows, size). Passes through the same network (the same Python object) become one
-    pass over all their rows. Different networks with the same hidden widths, precision and number of rows are evaluated
+    pass over all their rows. Different networks with the same hidden layers, precision and number of rows are evaluated
     with one batched matrix product per layer where that is faster (`together` in `gtrl.nn.speed`). A network may be any
     callable: one that is not a `Network`, such as `Bilinear`, is called on its own.
     """
@@ -80,7 +80,12 @@ def _forward_together(networks: Sequence[Network], columns: Sequence[Array]) -> 
     dtype, inputs = members[0][0].weight.dtype, max(x.shape[-1] for x in columns)
     rows = [pad_to_size(x.astype(dtype), -1, inputs) for x in columns]
     rows = [jnp.broadcast_to(x, (count, *x.shape)) for x, count in zip(rows, counts, strict=True)]
-    *hidden, last = (_concatenate_layers(layers) for layers in zip(*members, strict=True))
+    *hidden_members, last_members = zip(*members, strict=True)
+    last_width = max(layer.weight.shape[-1] for layer in last_members)
+    if last_width > 1:
+        last_width += -last_width % WIDTH_MULTIPLE
+    hidden = [_concatenate_layers(layers, layers[0].weight.shape[-1]) for layers in hidden_members]
+    last = _concatenate_layers(last_members, last_width)
     # Each network adds its last bias after the product: the gradient of a padded bias would be a slow sum.
     output = forward([*hidden, last._replace(bias=jnp.zeros_like(last.bias))], jnp.concatenate(rows))
     results = []
@@ -92,9 +97,9 @@ def _forward_together(networks: Sequence[Network], columns: Sequence[Array]) -> 
 
 
 def _hidden_layout(network: Network) -> tuple[Any, ...]:
-    """Precision and hidden widths, which networks that are evaluated together must have in common."""
+    """Precision, widths and layer norms of the hidden layers, which networks evaluated together have in common."""
     *hidden, last = network.layers
-    return last.weight.dtype, *(layer.weight.shape[-1] for layer in hidden)
+    return last.weight.dtype, *((layer.weight.shape[-1], layer.scale is None) for layer in hidden)
 
 
 def _with_member_axis(layer: mlp.Layer) -> mlp.Layer:
@@ -102,11 +107,9 @@ def _with_member_axis(layer: mlp.Layer) -> mlp.Layer:
     return layer if layer.weight.ndim == 3 else jax.tree.map(lambda leaf: leaf[None], layer)
 
 
-def _concatenate_layers(layers: Sequence[mlp.Layer]) -> mlp.Layer:
-    """Layers of several ensembles as one, padded with zeros to the largest input and output sizes."""
-    inputs, outputs = (max(layer.weight.shape[axis] for layer in layers) for axis in (-2, -1))
-    if layers[0].scale is None and outputs > 1:  # the last layers; hidden layers all have the same width
-        outputs += -outputs % WIDTH_MULTIPLE
+def _concatenate_layers(layers: Sequence[mlp.Layer], outputs: int) -> mlp.Layer:
+    """Layers of several ensembles as one, padded with zeros to the largest input size and to `outputs`."""
+    inputs = max(layer.weight.shape[-2] for layer in layers)
     padded = [
         layer._replace(
             weight=pad_to_size(pad_to_size(layer.weight, -2, inputs), -1, outputs),

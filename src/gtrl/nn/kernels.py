@@ -49,9 +49,9 @@ def _import_triton() -> ModuleType | None:
 
 
 def forward(layers: Sequence[mlp.Layer], x: Array) -> Array:
-    """`mlp.forward` of (B, in) or (groups, B, in); falls back to it for shapes that the kernels do not support."""
+    """`mlp.forward` of (B, in) or (groups, B, in); falls back to it for layers that the kernels do not support."""
     *hidden, last = layers
-    if not hidden:
+    if not hidden or any(layer.scale is None for layer in hidden):
         return mlp.forward(layers, x, jnp)
     triton = _gpu_kernels()
     if triton:

@@ -17,10 +17,13 @@ from gtrl.nn import kernels, speed
 ENSEMBLE = 2  # networks in the ensemble of a critic
 
 
-def init_mlp(key: Array, sizes: tuple[int, ...], last_scale: float = 1.0) -> tuple[mlp.Layer, ...]:
+def init_mlp(
+    key: Array, sizes: tuple[int, ...], last_scale: float = 1.0, layer_norm: bool = True
+) -> tuple[mlp.Layer, ...]:
     """Returns layers with fan-average uniform weights (variance times `last_scale` in the last layer) and zero biases.
 
-    All weights come from one random draw, as XLA compiles each use of the generator separately, and slowly.
+    `layer_norm` is that of the hidden layers. All weights come from one random draw, as XLA compiles each use of the
+    generator separately, and slowly.
     """
     shapes = list(pairwise(sizes))
     counts = [fan_in * fan_out for fan_in, fan_out in shapes]
@@ -30,7 +33,7 @@ def init_mlp(key: Array, sizes: tuple[int, ...], last_scale: float = 1.0) -> tup
         last = depth == len(shapes) - 1
         limit = (6.0 * (last_scale if last else 1.0) / sum(shape)) ** 0.5
         weight = limit * uniform[start : start + counts[depth]].reshape(shape)
-        norm = (None, None) if last else (jnp.ones(shape[1]), jnp.zeros(shape[1]))
+        norm = (jnp.ones(shape[1]), jnp.zeros(shape[1])) if layer_norm and not last else (None, None)
         layers.append(mlp.Layer(weight, jnp.zeros(shape[1]), *norm))
     return tuple(layers)
 
@@ -88,10 +91,10 @@ class Actor(Network):
         return arrays, {"kind": "gaussian", **header}
 
     @classmethod
-    def init(cls, key: Array, spec: Spec, hidden: tuple[int, ...]) -> "Actor":
+    def init(cls, key: Array, spec: Spec, hidden: tuple[int, ...], layer_norm: bool = True) -> "Actor":
         """Returns a freshly initialised actor, whose actions are close to 0."""
         sizes = (spec.observation_dim + spec.goal_dim, *hidden, spec.action_dim)
-        return cls(init_mlp(key, sizes, last_scale=0.01))
+        return cls(init_mlp(key, sizes, last_scale=0.01, layer_norm=layer_norm))
 
     def act(self, observation: Array, goal: Array, key: Array) -> Array:
         """Returns the mean action; `key` is not used."""
@@ -106,10 +109,10 @@ class FlowActor(eqx.Module):
     steps: int = eqx.field(static=True)  # Euler steps from noise to action
 
     @classmethod
-    def init(cls, key: Array, spec: Spec, hidden: tuple[int, ...], steps: int) -> "FlowActor":
-        """Returns a freshly initialised flow, whose velocities are close to 0."""
+    def init(cls, key: Array, spec: Spec, hidden: tuple[int, ...], steps: int, layer_norm: bool = True) -> "FlowActor":
+        """Returns a freshly initialised flow. Its last layer is not scaled down, as in public code (TRL's FBC)."""
         inputs = spec.observation_dim + spec.goal_dim + spec.action_dim + 1
-        return cls(init_mlp(key, (inputs, *hidden, spec.action_dim), last_scale=0.01), steps)
+        return cls(init_mlp(key, (inputs, *hidden, spec.action_dim), layer_norm=layer_norm), steps)
 
     def export(self) -> tuple[Arrays, Header]:
         """Returns the arrays and the header of a policy file of kind "flow"."""
@@ -211,14 +214,16 @@ class ActorCritic(eqx.Module):
     actor: Actor
 
     @classmethod
-    def init(cls, key: Array, spec: Spec, hidden: tuple[int, ...], distill: bool = False) -> "ActorCritic":
+    def init(
+        cls, key: Array, spec: Spec, hidden: tuple[int, ...], distill: bool = False, actor_layer_norm: bool = True
+    ) -> "ActorCritic":
         """Returns freshly initialised networks; `distill` adds the oracle critic."""
         critic_key, oracle_key, actor_key = jax.random.split(key, 3)
         inputs = spec.observation_dim + spec.action_dim
         return cls(
             critic=Critic.init(critic_key, inputs + (spec.observation_dim if distill else spec.goal_dim), hidden),
             oracle_critic=Critic.init(oracle_key, inputs + spec.goal_dim, hidden) if distill else None,
-            actor=Actor.init(actor_key, spec, hidden),
+            actor=Actor.init(actor_key, spec, hidden, actor_layer_norm),
         )
 
     @property

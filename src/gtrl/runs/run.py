@@ -101,6 +101,22 @@ def scaling_of(config: dict[str, Any]) -> Scaling | None:
     return None if found is None else Scaling.from_mapping(found)
 
 
+# What runs did before these became fields of the method; their configs have `target_from` under `training`.
+_FORMER_FIELDS = {"actor_layer_norm": True, "random_last_rows": True}
+_FORMER_FIELDS_OF_GTRL = {"hindsight_divisor": "target", "bootstrap_from_last": True}
+
+
+def _with_moved_fields(config: Config) -> Config:
+    """Returns the config of an older run as today's version would write it, so that the run can be resumed and read."""
+    training, method = config.get("training"), config.get("algorithm")
+    if not isinstance(training, Config) or not isinstance(method, Config) or "target_from" not in training:
+        return config
+    former = _FORMER_FIELDS | (_FORMER_FIELDS_OF_GTRL if method.get("name") == "gtrl" else {})
+    for name, value in {**former, "target_from": training.pop("target_from")}.items():
+        method.setdefault(name, value)
+    return config
+
+
 @dataclass(frozen=True)
 class Run:
     """A run: a directory with `config.json`, `metrics.jsonl`, `eval.csv`, `policies/` and `checkpoints/`."""
@@ -125,7 +141,7 @@ class Run:
     @property
     def config(self) -> dict[str, Any]:
         """The content of `config.json`, read at each access. A missing key raises `RunError`."""
-        return read_config(self.path / "config.json")
+        return _with_moved_fields(read_config(self.path / "config.json"))
 
     def save_config(self, config: dict[str, Any]) -> None:
         """Writes `config.json` atomically, and creates the directory if necessary."""

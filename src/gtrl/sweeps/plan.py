@@ -15,6 +15,7 @@ from gtrl.runs.run import is_folder_name
 from gtrl.sweeps.values import convert
 from gtrl.tasks import EPISODES_PER_GOAL, SEEDS, TASKS
 from gtrl.tasks.ablations import ABLATIONS
+from gtrl.tasks.conventions import AUTHORS, CONVENTIONS
 
 KEYS = ("tasks", "methods", "seeds", "steps", "episodes", "fields", "variants", "grid", "data")  # of a sweep file
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -132,11 +133,23 @@ _ABLATIONS = Group(
     (Variant("gtrl", "gtrl"), *(Variant(each.name, "gtrl", each.fields) for each in ABLATIONS)),
     any_task=True,
 )
+# The authors' earlier public code against the paper's text on two stitch tasks, one change at a time and all together.
+_CONVENTIONS = Group(
+    ("pointmaze-large-stitch", "pointmaze-teleport-stitch"),
+    (
+        Variant("gtrl", "gtrl"),
+        *(Variant(each.name, "gtrl", each.fields) for each in CONVENTIONS),
+        Variant("gtrl-authors", "gtrl", AUTHORS),
+    ),
+    any_task=True,
+)
 PRESETS = {
     "table1": Sweep((_TABLE1,)),  # the paper's table of teleport and stitch tasks
     "table2": Sweep((_TABLE2,)),  # the paper's table of standard tasks
     "ablations": Sweep((_ABLATIONS,)),
     "paper": Sweep((_TABLE1, _TABLE2, _ABLATIONS)),
+    # Enough steps to tell the variants apart; the better ones then get the full protocol.
+    "conventions": Sweep((_CONVENTIONS,), seeds=(0, 1), fields={"steps": 300_000, "checkpoint_every": 100_000}),
 }
 
 

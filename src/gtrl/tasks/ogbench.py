@@ -48,6 +48,11 @@ class OGBenchTask(Task):
         return self.name.split("-")[0]
 
     @property
+    def has_stitch_data(self) -> bool:
+        """Whether it is one of OGBench's stitch datasets; two of them are in the paper's teleport group."""
+        return self.name.endswith("-stitch")
+
+    @property
     def public(self) -> bool:
         """Whether OGBench publishes the dataset; it has none for the demo's maze."""
         return str(self.environment).startswith(OGBENCH)

@@ -73,6 +73,11 @@ class Task:
         return ""
 
     @property
+    def has_stitch_data(self) -> bool:
+        """Whether the dataset of a built-in task has short trajectories, which must be combined to reach goals."""
+        return False
+
+    @property
     def goal_names(self) -> tuple[str, ...]:
         """The names of the goals in `eval.csv`: task1, ... for task ids, goal1, ... for goal vectors, or random."""
         if self.goals is None:

@@ -50,9 +50,7 @@ def _digest(text: str) -> str:
 def program_key(config: dict[str, Any]) -> str:
     """Returns a digest of the parts of `config.json` that determine the compiled programs."""
     parts = {key: config[key] for key in ("gtrl", "algorithm", "versions", "device", "devices")}
-    parts["training"] = {
-        key: config["training"][key] for key in ("batch_size", "learning_rate", "precision", "target_from", "fast")
-    }
+    parts["training"] = {key: config["training"][key] for key in ("batch_size", "learning_rate", "precision", "fast")}
     parts["data"] = {key: value for key, value in config["data"].items() if isinstance(value, int)}
     return _digest(json.dumps([parts, len(config["seeds"])], sort_keys=True))
 

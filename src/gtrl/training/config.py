@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 
-from gtrl.algorithms import ALGORITHMS, Algorithm, defaults_for, find_algorithm, make
+from gtrl.algorithms import ALGORITHMS, Algorithm, defaults_for, find_algorithm, make, preset_fields
 from gtrl.data.dataset import Spec
 from gtrl.errors import ConfigError
 from gtrl.fields import COUNT, COUNT_OR_ZERO, POSITIVE, check_fields, checked
@@ -30,8 +30,6 @@ class Training:
     precision: Literal["float32", "bfloat16"] = "float32"  # of the networks; float32 is advised for QRL and IVL
     fast: tuple[speed.Optimisation, ...] | None = None  # speed optimisations; by default all that help on this device
     devices: int | None = None  # devices that share the seeds, then the batch; by default as many as divide the seeds
-    # The moving average of the target uses the networks after the update (Algorithm 1) or before it (public code).
-    target_from: Literal["updated", "previous"] = "updated"
     log_every: int = checked(5000, COUNT)  # steps between two rows of the log
     shard_steps: int = checked(5000, COUNT)  # steps on each shard before the next, where the data has several
     checkpoints: tuple[int, ...] = SCORED_STEPS  # steps whose checkpoints are never removed; nor is the last step's
@@ -61,9 +59,7 @@ class Training:
     def update(self) -> "Update":
         """The settings of one gradient step."""
         fast = speed.defaults_for(jax.default_backend()) if self.fast is None else self.fast
-        return Update(
-            self.batch_size, self.learning_rate, self.precision, self.target_from, tuple(sorted(fast)), self.devices
-        )
+        return Update(self.batch_size, self.learning_rate, self.precision, tuple(sorted(fast)), self.devices)
 
 
 class Update(NamedTuple):
@@ -72,7 +68,6 @@ class Update(NamedTuple):
     batch_size: int
     learning_rate: float
     precision: str = "float32"
-    target_from: str = "updated"
     fast: tuple[str, ...] = ()
     devices: int | None = 1
 
@@ -87,25 +82,27 @@ def configure(
 ) -> tuple[Algorithm, Training]:
     """Returns the method and the training settings, with `fields` of either overriding the defaults for (method, task).
 
-    `own` are defaults for data of one's own; those of the task come before them. They do not apply to a method that is
-    given as an object, nor to training settings that are given.
-
-    A method given as an object keeps its own fields in place of these defaults. Where `training` is given, a field that
+    `fields` may also have a `preset` of the method, which the other fields override. `own` are defaults for data of
+    one's own; those of the task come before them. They do not apply to a method that is given as an object, which keeps
+    its fields, nor to training settings that are given. Where `training` is given, a field that
     both the method and `Training` have is taken as the method's.
     """
     kind = _kind_of(algorithm)
     method_names = {field.name for field in dataclasses.fields(kind)}
     training_names = {field.name for field in dataclasses.fields(Training)}
+    preset = fields.get("preset")
+    fields = {name: value for name, value in fields.items() if name != "preset"}
     _check_names(kind, method_names, training_names, fields, training is not None)
     method_fields = {name: value for name, value in fields.items() if name in method_names}
     training_fields = {name: value for name, value in fields.items() if name not in method_names}
     if isinstance(algorithm, Algorithm):
+        method_fields = preset_fields(kind, preset) | method_fields
         method = dataclasses.replace(algorithm, **method_fields)
         _warn_of_other_defaults(method, task, method_fields)
     else:
-        specific = defaults_for(kind, task) if task else {}
+        specific = (defaults_for(kind, task) if task else {}) | preset_fields(kind, preset)
         chosen = {name: value for name, value in (own or {}).items() if name in method_names - specific.keys()}
-        method = make(kind, task, **(chosen | method_fields))
+        method = make(kind, task, preset=preset, **(chosen | method_fields))
     if getattr(method, "distill", True) is False and spec.goal_dim != spec.observation_dim:
         raise ConfigError("distill is off, but the goals of this data are not whole states.")
     if training is None:

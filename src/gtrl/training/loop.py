@@ -156,7 +156,7 @@ def gradient_step(
     gradient = layouts.nets.flatten(grads)
     changes, moments = optimizer.update(gradient, state.optimizer, state.nets, value=metrics["loss"])
     nets = optax.apply_updates(state.nets, changes)
-    source = algorithm.targets(layouts.nets.unflatten(nets) if update.target_from == "updated" else before)
+    source = algorithm.targets(layouts.nets.unflatten(nets) if algorithm.target_from == "updated" else before)
     return State(
         nets=nets,
         target=optax.incremental_update(layouts.target.flatten(source), state.target, algorithm.target_rate),

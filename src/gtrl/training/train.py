@@ -76,8 +76,9 @@ def train(
         show: Show a progress bar.
         handle_signals: On SIGINT and SIGTERM, save a checkpoint and raise `gtrl.errors.Interrupted`; a second SIGINT
             ends the process. By default no signal handlers are installed.
-        fields: Fields of the method or of `Training` that override the defaults for (method, task). For data without a
-            built-in task, network, batch, steps and discount are chosen by the amount of data and the device.
+        fields: Fields of the method or of `Training` that override the defaults for (method, task); `preset`, the name
+            of a preset of the method, changes several of them at once. For data without a built-in task, network,
+            batch, steps and discount are chosen by the amount of data and the device.
 
     JAX's compilation cache is stored on disk during training, unless it was configured before.
     """

@@ -26,7 +26,7 @@ class MazeCollector:
         self.env = IsolatedEnv(make_environment(task))
         self.simulator: Any = self.env.env.unwrapped
         self.maze = maze_of_env(self.simulator)
-        self.stitch = task.name.endswith("stitch")
+        self.stitch = task.has_stitch_data
         self.expert = None if task.family == "pointmaze" else load_expert(experts.walk, task, "walk")
         self.deviation = POINT_NOISE if self.expert is None else EXPERT_NOISE
         self.shape = (task.trajectory_length + 1, task.action_dim)

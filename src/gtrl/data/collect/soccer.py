@@ -1,8 +1,4 @@
-"""Data collection for ant soccer, by OGBench's protocol: one expert walks, another dribbles the ball.
-
-Two details that the protocol does not specify are reconstructions: the distance at which a detour counts as reached
-(REACHED_DISTANCE), and that the ant walks along shortest paths between cells, as in the mazes.
-"""
+"""Data collection for ant soccer in the arena, by OGBench's protocol: one expert walks, another dribbles the ball."""
 
 from collections import deque
 from typing import Any
@@ -16,7 +12,8 @@ from gtrl.envs.isolation import IsolatedEnv
 from gtrl.envs.make import make_environment
 from gtrl.tasks import OGBenchTask
 
-REACHED_DISTANCE = 2.0  # within which the ant has reached the ball, and starts to dribble, or the place of a detour
+REACHED_DISTANCE = 2.0  # within which the ant has reached the ball, and starts to dribble
+DETOUR_DISTANCE = 0.5  # within which the ant has reached the place of a detour; this and the others: OGBench's script
 MAX_GOAL_DISTANCE = 10.0  # from the ball to the goal in the dribbling expert's input; farther goals are moved closer
 STUCK_STEPS = 150  # steps within REACHED_DISTANCE of the current position after which the ant counts as stuck
 
@@ -28,7 +25,7 @@ class SoccerCollector:
         self.env = IsolatedEnv(make_environment(task))
         self.simulator: Any = self.env.env.unwrapped
         self.maze = maze_of_env(self.simulator)
-        self.stitch = task.name.endswith("stitch")
+        self.stitch = task.has_stitch_data
         self.shape = (task.trajectory_length + 1, task.action_dim)
         self.walk_expert = load_expert(experts.walk, task, "walk")
         self.dribble_expert = load_expert(experts.dribble, task, "dribble")
@@ -56,7 +53,7 @@ class SoccerCollector:
                 record.add(observation, action, info)
                 observation = following
                 if info["success"] and not self.stitch:
-                    self.simulator.set_goal(goal_xy=self.random_place(rng))
+                    self.simulator.set_goal(goal_xy=self.simulator.add_noise(self.random_place(rng)))
         return record.arrays()
 
     def fetch(self, observation: np.ndarray, detours: "Detours") -> np.ndarray:
@@ -72,11 +69,9 @@ class SoccerCollector:
         )
 
     def walk(self, observation: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """Returns the action to walk to a place: along a shortest path between cells, then straight to it."""
+        """Returns the action to walk straight to a place: the arena has no walls inside."""
         agent, _ = self.simulator.get_agent_ball_xy()
-        here, there = self.maze.cell_at(agent), self.maze.cell_at(target)
-        next_place = target if here == there else self.maze.xy(self.maze.towards(there)[here])
-        return self.walk_expert(observation[2:15], observation[22:36], unit_vector(next_place - agent))
+        return self.walk_expert(observation[2:15], observation[22:36], unit_vector(target - agent))
 
     def dribble(self, observation: np.ndarray) -> np.ndarray:
         """Returns the action to dribble the ball to the goal, or to a nearer place in its direction."""
@@ -86,8 +81,8 @@ class SoccerCollector:
         return self.dribble_expert(observation[2:15], observation[17:], ball - agent, away)
 
     def random_place(self, rng: np.random.Generator) -> np.ndarray:
-        """Draws a free cell and returns a noisy position in it."""
-        return np.asarray(self.simulator.add_noise(self.maze.xy(random_cell(rng, self.maze.cells))))
+        """Draws a free cell and returns its centre."""
+        return self.maze.xy(random_cell(rng, self.maze.cells))
 
 
 class Detours:
@@ -105,7 +100,7 @@ class Detours:
             len(self.trail) == STUCK_STEPS
             and np.linalg.norm(np.array(self.trail) - agent, axis=1).max() <= REACHED_DISTANCE
         )
-        if self.place is not None and np.linalg.norm(agent - self.place) <= REACHED_DISTANCE:
+        if self.place is not None and np.linalg.norm(agent - self.place) <= DETOUR_DISTANCE:
             self.place = None
             self.trail.clear()
         elif stuck:
