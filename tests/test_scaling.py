@@ -256,8 +256,9 @@ def test_damaged_scaling_of_a_policy_is_one_sentence(tmp_path, change, message):
 def test_resuming_with_another_scaling_is_refused(tmp_path):
     path, out = own_file(tmp_path), tmp_path / "run"
     gtrl.train("bc", path, out=out, **TINY)
+    longer: dict[str, Any] = TINY | {"steps": 40}
     with pytest.raises(RunError, match="action_scale"):
-        gtrl.train("bc", load_dataset(path, action_bounds=(-9, 9)), out=out, resume=True, **(TINY | {"steps": 40}))
+        gtrl.train("bc", load_dataset(path, action_bounds=(-9, 9)), out=out, resume=True, **longer)
 
 
 # --- states without a logged action ---
