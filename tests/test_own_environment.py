@@ -373,6 +373,16 @@ def test_environments_that_do_not_fit(
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
+def test_environment_that_needs_a_goal(policy: Path) -> None:
+    class Needy(Line):
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            return super().reset(seed=seed, options={"goal": options["goal"]})
+
+    message = r"^Needy: the environment's reset raised TypeError: 'NoneType' .*; if it draws no goals .* --goals"
+    with pytest.raises(ConfigError, match=message):
+        evaluate(policy, make_env=Needy, show=False)
+
+
 def test_sizes_are_checked_in_a_tasks_episodes(policy: Path) -> None:
     task = Task("t", own_line.WideLine, goals=[[2.0]], episode_length=3)
     with pytest.raises(EpisodeError, match=r"^t, goal1, episode 0: the environment takes actions of shape \(2,\)"):

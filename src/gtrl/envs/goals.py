@@ -58,7 +58,7 @@ class GoalEpisodes:
                 raise
             raise EpisodeError(
                 f"the environment does not accept the goal {given.tolist()}: reset(options={{'goal': g}}) raised "
-                f"{type(error).__name__}: {error}"
+                f"{one_line(error)}"
             ) from error
         return observation_of(observed, self.names), _episode_goal(given, _reported_goal(observed, info))
 
@@ -112,9 +112,15 @@ def check_environment(task: Task, sizes: Mapping[str, Any], names: Sequence[str]
     except EpisodeError as error:
         raise ConfigError(f"{task.name}: {error}.") from error
     except Exception as error:  # an environment may raise any error
-        raise ConfigError(f"{task.name}: the environment's reset raised {type(error).__name__}: {error}") from error
+        hint = "" if task.goals else "; if it draws no goals of its own, give them with --goals (in Python, goals=...)"
+        raise ConfigError(f"{task.name}: the environment's reset raised {one_line(error)}{hint}") from error
     finally:
         env.close()
+
+
+def one_line(error: Exception) -> str:
+    """Returns the type and the message of an error on one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def observation_of(observed: Any, names: Sequence[str] = ()) -> np.ndarray:
@@ -147,7 +153,10 @@ def _episode_goal(given: np.ndarray | None, reported: np.ndarray | None) -> np.n
     """Returns the reported goal, which must agree with the given one, or else the given one."""
     if given is None:
         if reported is None:
-            raise EpisodeError("the environment reports no goal: neither info['goal'] nor observation['desired_goal']")
+            raise EpisodeError(
+                "the environment reports no goal: neither info['goal'] nor observation['desired_goal']; report it at "
+                "reset, or give goals"
+            )
         return reported
     if reported is None:
         return given

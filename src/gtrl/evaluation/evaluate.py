@@ -176,7 +176,8 @@ def describe_episodes(task: Task, episodes: int) -> str:
     if task.goals is None:
         return f"{task.name}: {episodes} episodes, each with a goal of the environment's own"
     count = len(task.goal_names)
-    return f"{task.name}: {count} goal{'s'[: count != 1]}, {episodes} episode{'s'[: episodes != 1]} each"
+    goals = "1 goal" if count == 1 else f"{count} goals"
+    return f"{task.name}: {goals}, {'1 episode' if episodes == 1 else f'{episodes} episodes'} each"
 
 
 def check_arguments(episodes: int | None, workers: int | None, base_seed: int) -> None:

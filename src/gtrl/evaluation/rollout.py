@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from gtrl.envs.goals import GoalEpisodes
+from gtrl.envs.goals import GoalEpisodes, one_line
 from gtrl.envs.isolation import IsolatedEnv
 from gtrl.envs.make import DEFAULT_EPISODE_LENGTH, make_environment
 from gtrl.errors import ConfigError, EpisodeError
@@ -158,10 +158,7 @@ def episode_errors(task: Task, episode: Episode) -> Iterator[None]:
         yield
     except Exception as error:
         where = f"{task.name}, {task.goal_names[episode.goal - 1]}, episode {episode.number}"
-        if isinstance(error, EpisodeError):
-            what = f"{error}."
-        else:
-            what = f"the environment raised {type(error).__name__}: {error}"
+        what = f"{error}." if isinstance(error, EpisodeError) else f"the environment raised {one_line(error)}"
         raise EpisodeError(f"{where}: {what}") from error
 
 
