@@ -1,0 +1,125 @@
+"""The page "Your own robot": its commands, and the same log through every format to the same policy."""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from foreign_logs import (
+    make_log,
+    transitions_of,
+    without_last_states,
+    write_csv,
+    write_d4rl,
+    write_lerobot,
+    write_parquet,
+    write_robomimic,
+)
+
+import gtrl
+from gtrl.data.load import load_dataset
+from gtrl.runs.run import Run
+
+ROOT = Path(__file__).resolve().parents[1]
+TINY: dict[str, Any] = {"hidden": (8,), "batch_size": 16, "steps": 20, "log_every": 20, "show": False}
+QUICK = ["--steps", "40", "--hidden", "8", "--batch-size", "32"]
+
+
+def commands_in(page: Path) -> list[list[str]]:
+    """The commands of the first bash block."""
+    block = re.search(r"```bash\n(.*?)```", page.read_text(), re.S)
+    assert block
+    return [shlex.split(line) for line in block[1].splitlines()]
+
+
+def run_page(folder: Path, extra: list[str]) -> None:
+    """Runs the commands of the page in a copy of the example, with `extra` flags of `gtrl train`."""
+    for command in commands_in(ROOT / "docs" / "own_robot.md"):
+        program = [sys.executable, "-m", "gtrl"] if command[0] == "gtrl" else [sys.executable]
+        flags = extra if command[1] == "train" else []
+        done = subprocess.run([*program, *command[1:], *flags], cwd=folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (command, done.stderr)
+
+
+@pytest.fixture
+def arm_folder(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(ROOT / "examples" / "arm", tmp_path / "arm"))
+
+
+def test_the_page_and_the_example_have_the_same_commands():
+    assert commands_in(ROOT / "docs" / "own_robot.md") == commands_in(ROOT / "examples" / "arm" / "README.md")
+
+
+def test_every_command_of_the_page_works(arm_folder):
+    run_page(arm_folder, QUICK)
+    run = Run.open(arm_folder / "run")
+    rows = run.evaluations()
+    assert (len(rows), sum(row["episodes"] for row in rows)) == (100, 100)
+    policy = gtrl.load_policy(run.policy_path(0))
+    assert policy.header["columns"]["goal"] == ["tip_x", "tip_y"]
+    with np.load(arm_folder / "log.npz") as log:
+        action = policy(log["observations"][0], [0.5, 0.5])
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(arm_folder / "run" / "policy.onnx"))
+    inputs = {"observation": log_row(arm_folder), "goal": np.array([[0.5, 0.5]], np.float32)}
+    (exported,) = session.run(None, inputs)
+    assert np.allclose(np.asarray(exported)[0], action, atol=1e-4)
+    assert np.abs(action).max() <= 5
+
+
+def log_row(folder: Path) -> np.ndarray:
+    with np.load(folder / "log.npz") as log:
+        return log["observations"][:1].astype(np.float32)
+
+
+@pytest.mark.soak
+def test_the_default_command_reaches_the_goals(arm_folder):
+    run_page(arm_folder, [])
+    rows = Run.open(arm_folder / "run").evaluations()
+    assert sum(row["successes"] for row in rows) >= 95
+
+
+def trained(source: Any, out: Path, **options: Any) -> dict[str, np.ndarray]:
+    """The arrays of the policy that is trained on a log; without its header, which names the columns."""
+    data = load_dataset(source, action_bounds=(-5, 5), **options)
+    run = gtrl.train("gtrl", data, out=out, **TINY)
+    with np.load(run.policy_path(0)) as policy:
+        return {name: array for name, array in policy.items() if name != "header"}
+
+
+def same_arrays(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> bool:
+    return found.keys() == expected.keys() and all(np.array_equal(found[name], expected[name]) for name in expected)
+
+
+def test_the_same_log_gives_the_same_policy_through_every_format(tmp_path):
+    log = make_log((30, 25, 40))
+    np.savez(tmp_path / "own.npz", **log)
+    np.savez(tmp_path / "next.npz", **transitions_of(log))
+    episodes = [
+        {"observations": log["observations"][start : end + 1], "actions": log["actions"][start:end]}
+        for start, end in ((0, 30), (31, 56), (57, 97))
+    ]
+    sources: dict[str, Any] = {
+        "npz with next observations": tmp_path / "next.npz",
+        "D4RL": write_d4rl(tmp_path / "d4rl.hdf5", log),
+        "robomimic": write_robomimic(tmp_path / "robomimic.hdf5", log),
+        "CSV": write_csv(tmp_path / "log.csv", log),
+        "parquet": write_parquet(tmp_path / "log.parquet", log),
+        "episodes": episodes,
+    }
+    # The goal is the first two columns, which each format names in its own way.
+    expected = trained(tmp_path / "own.npz", tmp_path / "run", goal="0:2")
+    for name, source in sources.items():
+        assert same_arrays(trained(source, tmp_path / name, goal="0:2"), expected), name
+    # LeRobot has no state after the last action: the policy is that of the log without these states.
+    np.savez(tmp_path / "shorter.npz", **without_last_states(log))
+    shorter = trained(tmp_path / "shorter.npz", tmp_path / "shorter", goal="0:2")
+    lerobot = trained(write_lerobot(tmp_path / "lerobot", log), tmp_path / "lerobot-run", goal="0:2")
+    assert same_arrays(lerobot, shorter)
+    assert not same_arrays(shorter, expected)
