@@ -33,6 +33,7 @@ from gtrl.sweeps.prepare import check_sweep
 from gtrl.tasks import TASKS, find_task
 from gtrl.tasks.conventions import AUTHORS, CONVENTIONS
 from gtrl.training.config import Training, configure
+from gtrl.training.resume import changes
 
 # --- what public code computes: (ensemble, rows) or (rows,) at a time ---
 
@@ -389,8 +390,17 @@ def test_config_of_an_older_run(tmp_path: Path):
     assert config["algorithm"] == {
         "name": "bc", "gamma": 0.99, "target_from": "previous", "actor_layer_norm": True, "random_last_rows": True,
     }  # fmt: skip
-    old["algorithm"]["name"] = "gtrl"
-    (tmp_path / "config.json").write_text(json.dumps(old))
-    fields = {name: value for name, value in Run(tmp_path).config["algorithm"].items() if name != "name"}
-    assert make("gtrl", **fields) == make("gtrl", target_from="previous")
     assert not hasattr(Training(), "target_from")
+
+
+def test_older_run_can_be_resumed(gtrl_run: Run, tmp_path: Path):
+    """Its config, without the fields that it did not have, is that of the same run today."""
+    now = gtrl_run.config
+    old = json.loads(json.dumps(now))
+    for name in ("actor_layer_norm", "random_last_rows", "hindsight_divisor", "bootstrap_from_last"):
+        del old["algorithm"][name]
+    old["training"]["target_from"] = old["algorithm"].pop("target_from")
+    (tmp_path / "config.json").write_text(json.dumps(old))
+    assert changes(Run(tmp_path).config, now) == {}
+    other = now | {"algorithm": now["algorithm"] | {"target_from": "previous"}}
+    assert changes(Run(tmp_path).config, other) == {"algorithm.target_from": ["updated", "previous"]}
