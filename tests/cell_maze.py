@@ -115,7 +115,8 @@ def make_teleport() -> CellMaze:
 
 
 TASKS = {
-    name: Task(f"cells-{name}", f"cell_maze:make_{name}", len(ENDS[name]), (0, 1), episode_length=60) for name in MAZES
+    name: Task(f"cells-{name}", f"cell_maze:make_{name}", len(ENDS[name]), (0, 1), episode_length=60, scale=False)
+    for name in MAZES
 }
 PLAIN, TELEPORT = TASKS["plain"], TASKS["teleport"]
 

@@ -17,6 +17,11 @@ MOTOR_NAMES = ["shoulder", "elbow"]
 BOUND = 5.0  # of the actions
 
 
+def save(path: Path, **arrays: Any) -> Path:
+    np.savez(path, **arrays)
+    return path
+
+
 def make_log(lengths: tuple[int, ...] = (5, 3, 7)) -> dict[str, np.ndarray]:
     """Random episodes with these numbers of transitions, in the layout of a dataset file: no action in the last row."""
     rng = np.random.default_rng(0)

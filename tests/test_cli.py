@@ -327,7 +327,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(gtrl.bench, "bench", work)
     monkeypatch.setattr(gtrl.data.collect.files, "collect", work)
-    monkeypatch.setattr(gtrl.data.dataset, "load_dataset", work)
+    monkeypatch.setattr("gtrl.data.load.load_dataset", work)
     monkeypatch.setattr(gtrl.data.sources.get, "get_dataset", work)
     monkeypatch.setattr(gtrl.demo, "demo", work)
     monkeypatch.setattr(gtrl.report.dataset, "examine", work)

@@ -123,7 +123,7 @@ def test_own_data_without_a_task(write_file: Write) -> None:
     np.testing.assert_array_equal(whole.train.goals, whole.train.observations)
     assert whole.task is None
     goals = np.arange(27).reshape(9, 3)
-    own = load_dataset(write_file(goals=goals))
+    own = load_dataset(write_file(goals=goals), scale=False)
     np.testing.assert_array_equal(own.train.goals, goals)
     assert tuple(own.train.spec) == (2, 2, 3)  # observation, action, goal
 
@@ -211,7 +211,7 @@ def test_as_data_of_another_task() -> None:
         as_data(dataset, "scen-play")
 
 
-@pytest.mark.parametrize("data", [None, 3, [1, 2], {"observations": []}, (1, 2), np.zeros((3, 2))], ids=type)
+@pytest.mark.parametrize("data", [None, 3, 2.5], ids=type)
 def test_as_data_rejects_anything_else(data: Any) -> None:
     with pytest.raises(
         DataError, match=f"^data is of type {type(data).__name__}: give the path .*, a Dataset .* or Data"

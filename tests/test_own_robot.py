@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from foreign_logs import (
     make_log,
+    save,
     transitions_of,
     without_last_states,
     write_csv,
@@ -99,8 +100,8 @@ def same_arrays(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -
 
 def test_the_same_log_gives_the_same_policy_through_every_format(tmp_path):
     log = make_log((30, 25, 40))
-    np.savez(tmp_path / "own.npz", **log)
-    np.savez(tmp_path / "next.npz", **transitions_of(log))
+    save(tmp_path / "own.npz", **log)
+    save(tmp_path / "next.npz", **transitions_of(log))
     episodes = [
         {"observations": log["observations"][start : end + 1], "actions": log["actions"][start:end]}
         for start, end in ((0, 30), (31, 56), (57, 97))
@@ -118,7 +119,7 @@ def test_the_same_log_gives_the_same_policy_through_every_format(tmp_path):
     for name, source in sources.items():
         assert same_arrays(trained(source, tmp_path / name, goal="0:2"), expected), name
     # LeRobot has no state after the last action: the policy is that of the log without these states.
-    np.savez(tmp_path / "shorter.npz", **without_last_states(log))
+    save(tmp_path / "shorter.npz", **without_last_states(log))
     shorter = trained(tmp_path / "shorter.npz", tmp_path / "shorter", goal="0:2")
     lerobot = trained(write_lerobot(tmp_path / "lerobot", log), tmp_path / "lerobot-run", goal="0:2")
     assert same_arrays(lerobot, shorter)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from foreign_logs import save
 
 import gtrl
 from gtrl.algorithms import ALGORITHMS, make
@@ -111,7 +112,7 @@ def own_arrays(last_action: bool = True, episodes: int = 12, length: int = 20) -
 
 def own_file(tmp_path: Any, **changes: Any) -> Any:
     path = tmp_path / "own.npz"
-    np.savez(path, **(own_arrays() | changes))
+    save(path, **(own_arrays() | changes))
     return path
 
 
@@ -129,7 +130,7 @@ def test_built_in_tasks_are_not_scaled_unless_asked(tmp_path):
     rows = 30
     arrays = {"observations": 8 + rng.normal(size=(rows, 2)), "actions": rng.uniform(-1, 1, (rows, 2))}
     path = tmp_path / "own.npz"
-    np.savez(path, **arrays, terminals=np.arange(rows) % 10 == 9, qpos=arrays["observations"])
+    save(path, **arrays, terminals=np.arange(rows) % 10 == 9, qpos=arrays["observations"])
     task = "pointmaze-large-navigate"
     assert load_dataset(path, task).scaling is None
     assert np.allclose(load_dataset(path, task).train.observations, arrays["observations"])
@@ -139,7 +140,7 @@ def test_built_in_tasks_are_not_scaled_unless_asked(tmp_path):
 def test_bounds_come_from_the_argument_then_the_file_then_the_data(tmp_path, caplog):
     description = Description(action_bounds=(np.array([-10.0, -10]), np.array([10.0, 10])))
     plain, described = own_file(tmp_path), tmp_path / "described.npz"
-    np.savez(described, **own_arrays(), **{KEY: description.to_array()})
+    save(described, **own_arrays(), **{KEY: description.to_array()})
     with caplog.at_level(logging.INFO, "gtrl"):
         found = load_dataset(plain).scaling
     low, high = bounds_of(own_arrays()["actions"])
@@ -170,7 +171,7 @@ def test_description_survives_a_file(tmp_path):
     columns = {"observation": ["x", "v", "pressure"], "goal": ["x"], "action": ["left", "right"]}
     written = Description(columns, (np.array([-7.0, -7]), np.array([7.0, 7])), scaling, {"format": "npz"})
     path = tmp_path / "described.npz"
-    np.savez(path, **arrays, **{KEY: written.to_array()})
+    save(path, **arrays, **{KEY: written.to_array()})
     found = read_description(path)
     assert (found.columns, found.scaling, found.source) == (columns, scaling, {"format": "npz"})
     assert load_dataset(path).scaling == scaling
@@ -188,7 +189,7 @@ def test_damaged_description_is_one_sentence(tmp_path, text):
 def test_shards_share_the_scaling_of_the_first(tmp_path):
     for index, factor in enumerate((1, 3)):
         arrays = own_arrays()
-        np.savez(tmp_path / f"shard-{index}.npz", **(arrays | {"observations": factor * arrays["observations"]}))
+        save(tmp_path / f"shard-{index}.npz", **(arrays | {"observations": factor * arrays["observations"]}))
     data = load_dataset(tmp_path)
     alone = load_dataset(tmp_path / "shard-0.npz")
     assert data.scaling == alone.scaling
@@ -206,7 +207,7 @@ def test_change_of_units_changes_the_policy_by_the_units_alone(tmp_path):
     converted["goals"] = converted["observations"][:, :1]
     policies = []
     for name, content in (("a", arrays), ("b", converted)):
-        np.savez(tmp_path / f"{name}.npz", **content)
+        save(tmp_path / f"{name}.npz", **content)
         run = gtrl.train("gtrl", tmp_path / f"{name}.npz", out=tmp_path / name, **TINY)
         policies.append(gtrl.load_policy(run.policy_path(0)))
     s, g = arrays["observations"][:50], arrays["goals"][50:100]
@@ -248,7 +249,7 @@ def test_damaged_scaling_of_a_policy_is_one_sentence(tmp_path, change, message):
     run = gtrl.train("bc", own_file(tmp_path), out=tmp_path / "run", **TINY)
     with np.load(run.policy_path(0)) as file:
         arrays = {name: array for name, array in (dict(file) | change).items() if array is not None}
-    np.savez(tmp_path / "damaged.npz", **arrays)
+    save(tmp_path / "damaged.npz", **arrays)
     with pytest.raises(RunError, match=message):
         gtrl.load_policy(tmp_path / "damaged.npz")
 

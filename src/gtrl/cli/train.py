@@ -20,7 +20,7 @@ from gtrl.cli.outputs import check_output_folder
 from gtrl.errors import ConfigError, DataError, RunError
 from gtrl.registry import load_plugins
 from gtrl.runs.run import Run, scaling_of
-from gtrl.tasks import SEEDS, OGBenchTask, Task, changed_task, find_task, ogbench_task, recorded_own_task
+from gtrl.tasks import SEEDS, Task, changed_task, find_task, ogbench_task, recorded_own_task
 
 START_TIME = time.perf_counter()  # about when the command was started
 
@@ -82,8 +82,10 @@ def train_command(args: Sequence[str]) -> None:
     flags, training, fields = parse_flags(defaults, args)
     task = task_of(flags, saved)
     check_flags(flags)
+    from gtrl.training.sizes import is_own
+
     loaded = [load_data(flags, task, saved)]  # a list, so that this frame does not keep the first shard in memory
-    if saved is None and not isinstance(task, OGBenchTask):  # the defaults depend on the data
+    if saved is None and is_own(task):  # the defaults depend on the data
         flags, training, fields = parse_flags(defaults_for_own_data(defaults, loaded[0], task), args)
     run = run_training(flags, training, type(defaults.algorithm), fields, loaded)
     console.echo(f"trained: {run.path}")

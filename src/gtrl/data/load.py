@@ -16,7 +16,7 @@ from gtrl.data.description import ROLES, Bounds, Description, check_bounds, read
 from gtrl.data.origin import combined_digest, digest_of, files_of, origin_of, shards_of, validation_path
 from gtrl.envs.make import action_bounds as action_bounds_of
 from gtrl.errors import DataError, GtrlError
-from gtrl.io.npz import read_npz, shapes_in
+from gtrl.io.npz import names_in, read_npz, shapes_in
 from gtrl.io.scaling import Scaling, bounds_of, fit_scaling
 from gtrl.tasks import OGBenchTask, Task, find_task
 
@@ -31,10 +31,15 @@ def as_data(data: Any, task: str | Task | None = None, **options: Any) -> Data:
     With a task, the sizes must match it. Data in memory keeps its goals, which must not be those of another task.
     `options` are those of `load_dataset`.
     """
-    if not isinstance(data, (Dataset, Data)):
+    if isinstance(data, (str, os.PathLike)) or (isinstance(data, Iterable) and not isinstance(data, Dataset)):
         return load_dataset(data, task, **options)
     if isinstance(data, Dataset):
         data = Data(data)
+    if not isinstance(data, Data):
+        raise DataError(
+            f"data is of type {type(data).__name__}: give the path of a log, arrays, episodes, a Dataset "
+            "(gtrl.make_dataset) or Data (gtrl.load_dataset)."
+        )
     if task is None:
         return data
     task = find_task(task) if isinstance(task, str) else task
@@ -73,13 +78,13 @@ def load_dataset(
         goal: Which columns are the goal, in the same form; a slice is one of the observation.
         action: Which columns are the action, in the same form.
         episode: For tables: the column that numbers the episodes.
-        scale: Whether to scale the data, or the scaling to use; by default all data but that of the built-in tasks.
+        scale: Whether to scale the data, or the scaling to use; by default as the task says, and without one it is.
         action_bounds: The lowest and the highest action, as numbers or vectors; by default those that the source
             states, else those of the task's environment, else the smallest and largest logged ones.
     """
     task = find_task(task) if isinstance(task, str) else task
     if scale is None:
-        scale = not isinstance(task, OGBenchTask)
+        scale = task is None or task.scale
     selection = _selection(observation=observation, goal=goal, action=action, episode=episode)
     if isinstance(source, (str, os.PathLike)) and not selection and _is_dataset(Path(source).expanduser()):
         return _load_files(Path(source).expanduser(), task, scale, action_bounds)
@@ -100,7 +105,7 @@ def _is_dataset(path: Path) -> bool:
         return False
     if not path.exists():
         return True
-    return not {"timeouts", "next_observations"} & shapes_in(path, DataError).keys()
+    return not {"timeouts", "next_observations"} & set(names_in(path, DataError))
 
 
 # --- dataset files ---
@@ -149,7 +154,10 @@ def _with_validation(train: Dataset, path: Path, task: Task | None, scaling: Sca
 def _read(path: Path, task: Task | None, scaling: Scaling | None) -> Dataset:
     """Reads and checks one file."""
     arrays = read_arrays(path)
-    return on_device(arrays, checked_goals(arrays, task, str(path), scaled=scaling is not None), scaling=scaling)
+    goals = checked_goals(arrays, task, str(path), scaled=scaling is not None)
+    if scaling and not _fits(scaling, _sizes(arrays, goals)):
+        raise DataError(f"{path}: its dimensions differ from those of the training data.")
+    return on_device(arrays, goals, scaling=scaling)
 
 
 def _counts(shards: Sequence[Path], spec: Spec) -> dict[str, int]:
@@ -229,9 +237,7 @@ def _scaling(
 ) -> Scaling | None:
     """Returns the scaling to use: the given one, the file's, or one that is computed from the data."""
     actions = arrays["actions"]
-    sizes = {
-        "observations": arrays["observations"].shape[1], "goals": goals.shape[1], "actions": actions.shape[1],
-    }  # fmt: skip
+    sizes = _sizes(arrays, goals)
     if scale is False:
         return None
     if isinstance(scale, Scaling):
@@ -255,6 +261,11 @@ def _environment_bounds(task: Task | None, action_dim: int) -> Bounds | None:
         log.warning("the bounds of actions cannot be taken from the environment: %s", error)
         return None
     return found if found and len(found[0]) == action_dim else None
+
+
+def _sizes(arrays: dict[str, np.ndarray], goals: np.ndarray) -> dict[str, int]:
+    observations, actions = arrays["observations"], arrays["actions"]
+    return {"observations": observations.shape[1], "goals": goals.shape[1], "actions": actions.shape[1]}
 
 
 def _sizes_of(scaling: Scaling) -> dict[str, int]:

@@ -31,6 +31,7 @@ class OGBenchTask(Task):
     group: Group = "deterministic"
     trajectories: int = 0
     trajectory_length: int = 0
+    scale: bool = False  # as in the paper
 
     @property
     def transitions(self) -> int:

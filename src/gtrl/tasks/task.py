@@ -27,6 +27,7 @@ class Task:
         success: A function that returns whether a step's `info` reports success. By default info["success"], else
             info["is_success"].
         episode_length: The maximum number of steps per episode; by default the environment's limit.
+        scale: Whether its data is standardised before training (see `gtrl.load_dataset`).
         defaults: Hyperparameters whose defaults differ on this task, such as gamma, for every method that has them.
         observation_dim: The size of observations in a dataset; not checked if None.
         goal_dim: The size of goals; not checked if None.
@@ -43,6 +44,7 @@ class Task:
     observation_dim: int | None = None
     goal_dim: int | None = None
     action_dim: int | None = None
+    scale: bool = True
 
     def __post_init__(self) -> None:
         for name in ("goals", "goal"):  # tuples are hashable: environments are cached by task

@@ -8,7 +8,7 @@ import math
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gtrl.tasks import BATCH_SIZE, GRADIENT_STEPS, HIDDEN, LEARNING_RATE, TARGET_RATE
+from gtrl.tasks import BATCH_SIZE, GRADIENT_STEPS, HIDDEN, LEARNING_RATE, TARGET_RATE, OwnTask, Task
 
 if TYPE_CHECKING:
     from gtrl.algorithms.base import Algorithm
@@ -90,11 +90,13 @@ def discount(episode_length: float) -> float:
 LOG_ROWS = 20  # of a run on own data
 
 
-def own_defaults(data: "Data", device: str) -> dict[str, Any]:
-    """Returns defaults for data of one's own, by name: fields of methods and of `Training`.
+def is_own(task: Task | None) -> bool:
+    """Whether sizes are chosen by the amount of data: there is no task, or only an environment to evaluate in."""
+    return task is None or isinstance(task, OwnTask)
 
-    A task's defaults, which are its author's choice, come before these.
-    """
+
+def own_defaults(data: "Data", device: str) -> dict[str, Any]:
+    """Returns defaults for data without a task, by name: fields of methods and of `Training`."""
     transitions = data.counts["transitions"]
     chosen = sizes(transitions, data.train.spec.observation_dim, device)
     episodes = max(1, data.counts["rows"] - transitions)

@@ -23,7 +23,7 @@ from gtrl.io.atomic import remove_partial, write_text
 from gtrl.io.locks import locked
 from gtrl.runs import checkpoints
 from gtrl.runs.run import LOCK, NON_FINITE_REPORT, Run, new_directory
-from gtrl.tasks import SEEDS, OGBenchTask, OwnTask, Task, changed_task, recorded_own_task
+from gtrl.tasks import SEEDS, OwnTask, Task, changed_task, recorded_own_task
 from gtrl.tasks.own import Environment, GoalVectors
 from gtrl.training import compilation, loop
 from gtrl.training import resume as resuming
@@ -31,7 +31,7 @@ from gtrl.training.callbacks import MetricsFile, ProgressBar, TensorBoard, Timin
 from gtrl.training.config import Training, configure
 from gtrl.training.session import Callback, Session
 from gtrl.training.signals import Stop
-from gtrl.training.sizes import expected_seconds, long_training_warning, own_defaults, plan_message
+from gtrl.training.sizes import expected_seconds, is_own, long_training_warning, own_defaults, plan_message
 from gtrl.training.watch import NonFiniteError
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ def train(
         goals: The goals to evaluate in this environment, one row per goal: an array, or a CSV, npy or npz file. By
             default the environment chooses a goal at each reset.
         out: The run directory; by default `runs/<task>/<method>/<time>`.
-        seeds: One seed or several, trained in one program; by default 0 to 3 for a built-in task, else 0.
+        seeds: One seed or several, trained in one program; by default 0 to 3 for a task, else 0.
         training: Settings that are independent of the method; single ones may be given as `fields` instead.
         callbacks: Callbacks in addition to the default ones: metrics, timing and TensorBoard files, and the progress
             bar if `show` is set.
@@ -77,15 +77,15 @@ def train(
         handle_signals: On SIGINT and SIGTERM, save a checkpoint and raise `gtrl.errors.Interrupted`; a second SIGINT
             ends the process. By default no signal handlers are installed.
         fields: Fields of the method or of `Training` that override the defaults for (method, task); `preset`, the name
-            of a preset of the method, changes several of them at once. For data without a built-in task, network,
-            batch, steps and discount are chosen by the amount of data and the device.
+            of a preset of the method, changes several of them at once. For data without a task, network, batch,
+            steps and discount are chosen by the amount of data and the device.
 
     JAX's compilation cache is stored on disk during training, unless it was configured before.
     """
     start_time = time.perf_counter()
     data = as_data(data, _own_task(task, env, goals, out if resume else None) or task)
     _check_own_environment(data)
-    own = {} if isinstance(data.task, OGBenchTask) else own_defaults(data, jax.default_backend())
+    own = own_defaults(data, jax.default_backend()) if is_own(data.task) else {}
     algorithm, training = configure(algorithm, training, data.task, data.train.spec, fields, own)
     seeds = check_seeds(default_seeds(data.task) if seeds is None else seeds)
     all_callbacks = _with_defaults(callbacks, show)
@@ -142,8 +142,8 @@ def _announce(algorithm: Algorithm, training: Training, data: Data, seeds: int, 
 
 
 def default_seeds(task: Task | None) -> tuple[int, ...]:
-    """Returns the seeds of the paper's protocol for a built-in task; one for own data, which needs one policy."""
-    return SEEDS if isinstance(task, OGBenchTask) else SEEDS[:1]
+    """Returns the seeds of the paper's protocol for a task; one for data without a task, which needs one policy."""
+    return SEEDS[:1] if is_own(task) else SEEDS
 
 
 def check_seeds(seeds: int | Sequence[int]) -> list[int]:
