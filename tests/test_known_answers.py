@@ -557,4 +557,4 @@ def test_qrl_learns_the_shortest_path(seed):
     assert found[0, 2] < 1.5  # by the short cut
     # The head that reads the task's goal (here the state) was fitted to the distance.
     inputs = jnp.repeat(phi, d.states, 0), jnp.tile(jnp.arange(4.0), d.states)[:, None]
-    np.testing.assert_allclose(nets.model.head(*inputs)[:, 0].reshape(4, 4), found, atol=0.1)
+    np.testing.assert_allclose(nets.model.to_goal(*inputs).reshape(4, 4), found, atol=0.1)
