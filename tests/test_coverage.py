@@ -361,12 +361,12 @@ def test_report_on_a_folder_of_shards(mini_copy: Path, tmp_path: Path, capsys: p
 def test_problems_in_a_folder_of_shards(write_file: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in "abc":
         write_file(f"{name}.npz")
-    write_file("b.npz", actions=np.full((9, 2), 3.0))
+    write_file("b.npz", actions=np.full((9, 2), np.inf))
     write_file("d.npz", observations=np.zeros((9, 5)))
     assert main(["data", "check", str(tmp_path)]) == 2
     problems = {row[0]: row[3] for row in table_in(capsys.readouterr().out)}
     assert problems["a.npz"] == problems["c.npz"] == ""
-    assert problems["b.npz"] == "'actions' have absolute values up to 3, outside -1 to 1"
+    assert problems["b.npz"] == "'actions' holds NaN or infinity in 9 rows, first in row 0"
     assert problems["d.npz"] == "its task or its dimensions differ from the first file's"
     (tmp_path / "c.npz").write_bytes(b"PK")
     assert main(["data", "check", str(tmp_path)]) == 2

@@ -220,7 +220,7 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Which shards were loaded, in order; the rows of shard k hold k."""
     seen: list[int] = []
 
-    def load(path: Path, _: object) -> Data:
+    def load(path: Path, *_: object) -> Data:
         seen.append(int(path.name))
         return Data(rows_of(seen[-1]))
 
@@ -262,7 +262,7 @@ def test_single_file_stays_loaded(shards: tuple[Path, ...], loads: list[int]) ->
 def test_the_next_shard_loads_while_this_one_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     begun, let_go = threading.Event(), threading.Event()
 
-    def slow(path: Path, _: object) -> Data:
+    def slow(path: Path, *_: object) -> Data:
         begun.set()
         assert let_go.wait(30)
         return Data(rows_of(int(path.name)))
@@ -279,7 +279,7 @@ def test_the_next_shard_loads_while_this_one_is_used(monkeypatch: pytest.MonkeyP
 def test_two_shards_are_in_memory_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[weakref.ref[Any]] = []
 
-    def load(path: Path, _: object) -> Data:
+    def load(path: Path, *_: object) -> Data:
         data = dataclasses.replace(in_shards(4), train=rows_of(int(path.name)))
         made.append(weakref.ref(data.train.observations))
         return data

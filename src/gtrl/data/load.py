@@ -136,27 +136,27 @@ def _load_files(path: Path, task: Task | None, scale: bool | Scaling, bounds: tu
     )
 
 
-def load_shard(path: Path, task: Task | None, scaling: Scaling | None = None) -> Data:
-    """Loads one training file and, if there is one, its validation file."""
-    return _with_validation(_read(path, task, scaling), path, task, scaling)
+def load_shard(path: Path, task: Task | None, scaling: Scaling | None, first: str) -> Data:
+    """Loads one training file and, if there is one, its validation file. `first` names the file of the scaling."""
+    return _with_validation(_read(path, task, scaling, first), path, task, scaling)
 
 
 def _with_validation(train: Dataset, path: Path, task: Task | None, scaling: Scaling | None) -> Data:
     validation = validation_path(path)
     if not validation.exists():
         return Data(train, None, task, str(path), scaling=scaling)
-    held_out = _read(validation, task, scaling)
+    held_out = _read(validation, task, scaling, path.name)
     if held_out.spec != train.spec:
         raise DataError(f"{validation}: its dimensions differ from those of {path.name}.")
     return Data(train, held_out, task, str(path), scaling=scaling)
 
 
-def _read(path: Path, task: Task | None, scaling: Scaling | None) -> Dataset:
-    """Reads and checks one file."""
+def _read(path: Path, task: Task | None, scaling: Scaling | None, first: str) -> Dataset:
+    """Reads and checks one file. Its dimensions must be those of the scaling, which is that of the file `first`."""
     arrays = read_arrays(path)
     goals = checked_goals(arrays, task, str(path), scaled=scaling is not None)
     if scaling and not _fits(scaling, _sizes(arrays, goals)):
-        raise DataError(f"{path}: its dimensions differ from those of the training data.")
+        raise DataError(f"{path}: its dimensions differ from those of {first}.")
     return on_device(arrays, goals, scaling=scaling)
 
 

@@ -41,7 +41,7 @@ class Rotation:
         return self.loader.submit(self._read, shard)
 
     def _read(self, shard: int) -> Data:
-        data = load_shard(self.shards[shard], self.task, self.scaling)
+        data = load_shard(self.shards[shard], self.task, self.scaling, self.shards[0].name)
         if data.train.spec != self.spec:
             raise DataError(f"{data.source}: its dimensions differ from those of {self.shards[0].name}.")
         return data

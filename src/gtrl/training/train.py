@@ -83,7 +83,9 @@ def train(
     JAX's compilation cache is stored on disk during training, unless it was configured before.
     """
     start_time = time.perf_counter()
-    data = as_data(data, _own_task(task, env, goals, out if resume else None) or task)
+    resumed = Run(Path(out).expanduser()) if resume and out is not None else None
+    options = {"scale": resumed.scaling or False} if resumed and resumed.exists else {}
+    data = as_data(data, _own_task(task, env, goals, resumed) or task, **options)
     _check_own_environment(data)
     own = own_defaults(data, jax.default_backend()) if is_own(data.task) else {}
     algorithm, training = configure(algorithm, training, data.task, data.train.spec, fields, own)
@@ -114,14 +116,13 @@ def train(
 
 
 def _own_task(
-    task: str | Task | None, env: Environment | None, goals: GoalVectors | None, resumed: str | Path | None
+    task: str | Task | None, env: Environment | None, goals: GoalVectors | None, resumed: Run | None
 ) -> OwnTask | None:
     """Returns the task of an environment of the user's own: the given one, or that of the run to resume, if any."""
     given = env is not None or goals is not None
     if given and task is not None:
         raise ConfigError("a task has an environment and goals of its own: give a task, or an environment and goals.")
-    run = Run(Path(resumed).expanduser()) if resumed and task is None else None
-    recorded = recorded_own_task(run.config) if run and run.exists else None
+    recorded = recorded_own_task(resumed.config) if resumed and resumed.exists and task is None else None
     return changed_task(recorded, env, goals) if given else recorded
 
 

@@ -237,7 +237,7 @@ class Diagnosis:
         scaling = self.data.scaling
         datasets = [self.data.train]
         if len(shards) > 1:
-            datasets = (load_shard(shard, self.task, scaling).train for shard in shards)
+            datasets = (load_shard(shard, self.task, scaling, shards[0].name).train for shard in shards)
         connected = np.zeros((len(maze.cells),) * 2, bool)
         for dataset in datasets:
             observations, goals, ends = map(np.asarray, (dataset.observations, dataset.goals, dataset.ends))
