@@ -518,6 +518,13 @@ def test_method_fields_with_names_of_training_fields(
     assert_one_line_error(gtrl(*train, "--method.stepps", 3), "did you mean --method.steps?")
 
 
+def test_preset_applies_to_own_data(gtrl: Gtrl, trained: list[Any], write_file: Callable[..., Path]) -> None:
+    train = ("train", "gtrl", "--data", write_file(qpos=None, qvel=None), "--preset", "authors")
+    assert gtrl(*train, "--rho-reads", "critic")[0] == 0
+    ((_, named),) = trained
+    assert (named["hindsight_divisor"], named["rho_reads"], named["gamma"]) == ("next", "critic", 0.9)
+
+
 def test_integer_flags_accept_exponents(gtrl: Gtrl, trained: list[Any], write_file: Callable[..., Path]) -> None:
     flags = ("--steps", "1e5", "--batch-size", "2.56e2", "--seeds", "0", "1e3", "--hidden", "1e1", "2e1")
     status, _, _ = gtrl("train", "bc", "--data", write_file(qpos=None, qvel=None), *flags)

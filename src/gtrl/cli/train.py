@@ -86,7 +86,7 @@ def train_command(args: Sequence[str]) -> None:
 
     loaded = [load_data(flags, task, saved)]  # a list, so that this frame does not keep the first shard in memory
     if saved is None and is_own(task):  # the defaults depend on the data
-        flags, training, fields = parse_flags(defaults_for_own_data(defaults, loaded[0], task), args)
+        flags, training, fields = parse_flags(defaults_for_own_data(defaults, loaded[0], task, flags.preset), args)
     run = run_training(flags, training, type(defaults.algorithm), fields, loaded)
     console.echo(f"trained: {run.path}")
     if task and task.environment:
@@ -155,7 +155,7 @@ def _saved_flags(saved: dict[str, Any]) -> Flags:
     return Flags(task=task, data=recorded["source"], seeds=tuple(saved["seeds"]), **selection)
 
 
-def defaults_for_own_data(defaults: Defaults, data: Any, task: Task | None) -> Defaults:
+def defaults_for_own_data(defaults: Defaults, data: Any, task: Task | None, preset: str | None) -> Defaults:
     """Returns defaults that suit the amount of data and the device."""
     import jax
 
@@ -164,7 +164,7 @@ def defaults_for_own_data(defaults: Defaults, data: Any, task: Task | None) -> D
     from gtrl.training.train import default_seeds
 
     own = own_defaults(data, jax.default_backend())
-    algorithm, training = configure(type(defaults.algorithm), None, task, data.train.spec, {}, own)
+    algorithm, training = configure(type(defaults.algorithm), None, task, data.train.spec, {"preset": preset}, own)
     return Defaults(dataclasses.replace(defaults.flags, seeds=default_seeds(task)), training, algorithm)
 
 
@@ -241,6 +241,8 @@ def load_data(flags: Flags, task: Task | None, saved: dict[str, Any] | None) -> 
     """Loads the data that the flags describe, with the scaling of the run to resume."""
     from gtrl.data.load import load_dataset
 
+    if saved is not None and flags.data == "memory" and not Path("memory").exists():
+        raise DataError("this run was trained on data in memory: give it with --data FILE, or resume it in Python.")
     scale: Any = flags.scale
     if scale is None and flags.action_low is None and saved is not None:
         scale = scaling_of(saved) or False

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gtrl.data.task_goals import Arrays
-from gtrl.io.scaling import center_and_scale, is_constant
+from gtrl.io.scaling import center_and_scale, constant_range, is_constant
 
 CHECKED_ROWS = 100_000  # the first rows of the data, in which columns are compared with each other
 FEW_TRANSITIONS = 1000
@@ -44,7 +44,7 @@ def column_facts(arrays: Arrays, goals: np.ndarray, columns: Mapping[str, Sequen
         names = column_names(columns, role, rows.shape[1])
         low, high = rows.min(0).astype(np.float64), rows.max(0).astype(np.float64)
         center, scale = center_and_scale(rows)
-        constant = is_constant(low, high)
+        constant = is_constant(low, high, constant_range(rows))
         twins = _duplicates(rows[:CHECKED_ROWS], constant)
         for index, name in enumerate(names):
             twin = twins.get(index)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gtrl.data.checks import REQUIRED_KEYS, read_arrays, size_problems
+from gtrl.data.checks import ACTION_TOLERANCE, REQUIRED_KEYS, read_arrays, size_problems
 from gtrl.data.columns import column_facts, goal_warnings, unscaled_warnings
 from gtrl.data.dataset import Data, Dataset, Spec, checked_goals, on_device
 from gtrl.data.description import ROLES, Bounds, Description, check_bounds, read_description
@@ -88,24 +88,34 @@ def load_dataset(
     selection = _selection(observation=observation, goal=goal, action=action, episode=episode)
     if isinstance(source, (str, os.PathLike)) and not selection and _is_dataset(Path(source).expanduser()):
         return _load_files(Path(source).expanduser(), task, scale, action_bounds)
+    if selection and isinstance(source, (str, os.PathLike)) and _is_folder_of_shards(Path(source).expanduser()):
+        advice = "choose them with 'gtrl data convert FILE OUT' for each file first"
+        raise DataError(f"{source} is a folder of shards, whose columns cannot be chosen here: {advice}.")
     return _load_log(source, task, selection, scale, action_bounds)
 
 
 def _selection(**selectors: Selectors) -> dict[str, list[str]]:
     """The selectors that were given, each as a list."""
-    given = {role: [chosen] if isinstance(chosen, str) else chosen for role, chosen in selectors.items()}
+    given = {role: [chosen] if isinstance(chosen, (str, int)) else chosen for role, chosen in selectors.items()}
+    for role, chosen in given.items():
+        if chosen is not None and not isinstance(chosen, Iterable):
+            raise DataError(f"{role} is {chosen!r:.60}: give names of columns, or slices such as '0:2'.")
     return {role: [str(selector) for selector in chosen] for role, chosen in given.items() if chosen is not None}
 
 
 def _is_dataset(path: Path) -> bool:
     """Whether it is a dataset file, a folder of them, or a file that is missing; otherwise it is a log to convert."""
     if path.is_dir():
-        return any(path.glob("*.npz"))
+        return _is_folder_of_shards(path)
     if path.suffix != ".npz":
         return False
     if not path.exists():
         return True
     return not {"timeouts", "next_observations"} & set(names_in(path, DataError))
+
+
+def _is_folder_of_shards(path: Path) -> bool:
+    return path.is_dir() and any(path.glob("*.npz"))
 
 
 # --- dataset files ---
@@ -155,8 +165,11 @@ def _read(path: Path, task: Task | None, scaling: Scaling | None, first: str) ->
     """Reads and checks one file. Its dimensions must be those of the scaling, which is that of the file `first`."""
     arrays = read_arrays(path)
     goals = checked_goals(arrays, task, str(path), scaled=scaling is not None)
-    if scaling and not _fits(scaling, _sizes(arrays, goals)):
-        raise DataError(f"{path}: its dimensions differ from those of {first}.")
+    if scaling:
+        if not _fits(scaling, _sizes(arrays, goals)):
+            raise DataError(f"{path}: its dimensions differ from those of {first}.")
+        if np.fmax.reduce(np.abs(scaling.action(arrays["actions"])), axis=None) > 1 + ACTION_TOLERANCE:
+            log.warning("%s has actions outside of the bounds of %s; they are clipped.", path, first)
     return on_device(arrays, goals, scaling=scaling)
 
 
@@ -206,8 +219,12 @@ def _load_log(
     _warn(found.arrays, goals, description, scaled=scaling is not None)
     train, held_out = on_device(found.arrays, goals, scaling=scaling), None
     if is_path and Path(source).suffix == ".npz" and validation_path(Path(source).expanduser()).exists():
-        validation = read_log(validation_path(Path(source).expanduser()), **choice, episode=episode)
-        goals = checked_goals(validation.arrays, task, f"{name} (-val)", scaled=scale is not False)
+        path = validation_path(Path(source).expanduser())
+        validation = read_log(path, **choice, episode=episode)
+        sizes = _sizes(found.arrays, goals)
+        goals = checked_goals(validation.arrays, task, str(path), scaled=scale is not False)
+        if _sizes(validation.arrays, goals) != sizes:
+            raise DataError(f"{path}: its dimensions differ from those of {Path(source).name}.")
         held_out = on_device(validation.arrays, goals, scaling=scaling)
     return Data(
         train, held_out, task, name, origin={"from": found.source.get("format", "log")}, scaling=scaling,
@@ -235,7 +252,7 @@ def _scaling(
     bounds: Any,
     description: Description,
 ) -> Scaling | None:
-    """Returns the scaling to use: the given one, the file's, or one that is computed from the data."""
+    """Returns the scaling to use: the given one, or one that is computed from the data and the file's description."""
     actions = arrays["actions"]
     sizes = _sizes(arrays, goals)
     if scale is False:
@@ -243,12 +260,17 @@ def _scaling(
     if isinstance(scale, Scaling):
         _check_sizes(scale, sizes)
         return scale
-    if bounds is None and description.scaling is not None and _fits(description.scaling, sizes):
-        return description.scaling
     if bounds is None:
         bounds = description.action_bounds or _environment_bounds(task, actions.shape[1])
-    chosen = _action_bounds(actions, bounds)
-    return fit_scaling(arrays["observations"], goals, actions, chosen)
+    fitted = fit_scaling(arrays["observations"], goals, actions, _action_bounds(actions, bounds))
+    stored = description.scaling
+    if stored is None or not _fits(stored, sizes):
+        return fitted
+    # The file's scaling of observations and goals is kept, unless the task has goals of its own.
+    kept = ["observation_center", "observation_scale"]
+    if task is None or task.goal is None:
+        kept += ["goal_center", "goal_scale"]
+    return dataclasses.replace(fitted, **{name: getattr(stored, name) for name in kept})
 
 
 def _environment_bounds(task: Task | None, action_dim: int) -> Bounds | None:
@@ -297,8 +319,12 @@ def _action_bounds(actions: np.ndarray, given: tuple[Any, Any] | None) -> Bounds
             )
         return low, high
     try:
-        lower, upper = check_bounds(*given, action_dim=actions.shape[1])
-    except (TypeError, ValueError) as error:
+        lower, upper = given
+    except (TypeError, ValueError):
+        raise DataError("the bounds of actions must be a pair, the lowest and the highest action.") from None
+    try:
+        lower, upper = check_bounds(lower, upper, action_dim=actions.shape[1])
+    except ValueError as error:
         raise DataError(f"{error}.") from error
     lowest, highest = np.nanmin(actions, 0), np.nanmax(actions, 0)
     outside = (lowest < lower - BOUNDS_TOLERANCE * (upper - lower)) | (

@@ -14,7 +14,8 @@ import numpy as np
 LIMIT = 10.0  # standardised observations and goals are clipped to this absolute value
 SAMPLED_ROWS = 100_000  # about how many rows the quantiles are computed from
 BLOCK_ROWS = 65_536  # rows that are scaled at a time, in float64
-CONSTANT_RANGE = 1e-6  # a column whose range is at most this part of its magnitude is constant up to rounding
+# A column whose range is at most this part of its magnitude is constant up to rounding: in float32, in float64.
+CONSTANT_RANGES = (1e-6, 1e-12)
 NORMAL_RANGE = 3.29  # width, in standard deviations, of the middle 90 % of a normal distribution
 
 
@@ -115,9 +116,14 @@ def _standardised(raw: Any, center: np.ndarray, scale: np.ndarray) -> np.ndarray
     return _by_block(raw, lambda rows: np.clip((rows - center) / scale, -LIMIT, LIMIT))
 
 
-def is_constant(low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Returns which columns with these minima and maxima are constant up to rounding."""
-    return high - low <= CONSTANT_RANGE * np.maximum(np.abs(low), np.abs(high))
+def constant_range(rows: np.ndarray) -> float:
+    """Returns the relative range up to which columns of an array are constant, by the array's precision."""
+    return CONSTANT_RANGES[rows.dtype.itemsize > 4 or rows.dtype.kind != "f"]
+
+
+def is_constant(low: np.ndarray, high: np.ndarray, limit: float = CONSTANT_RANGES[1]) -> np.ndarray:
+    """Returns which columns with these minima and maxima are constant up to a relative range."""
+    return high - low <= limit * np.maximum(np.abs(low), np.abs(high))
 
 
 def center_and_scale(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -127,13 +133,15 @@ def center_and_scale(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     larger, so that all but the outermost 0.2 % lies within the limit. So single outliers change neither. Columns with
     nearly always the same value have their standard deviation as the scale; constant columns have 1.
     """
+    limit = constant_range(rows)
     sampled = np.asarray(rows[:: max(1, len(rows) // SAMPLED_ROWS)], np.float64)
     lowest, low, center, high, highest = np.quantile(sampled, [0.001, 0.05, 0.5, 0.95, 0.999], axis=0)
     scale = np.maximum((high - low) / NORMAL_RANGE, np.maximum(highest - center, center - lowest) / LIMIT)
     bottom, top = np.asarray(rows.min(0), np.float64), np.asarray(rows.max(0), np.float64)
-    negligible = scale <= CONSTANT_RANGE * np.abs(center)
+    negligible = scale <= limit * np.abs(center)
     scale = np.where(negligible, np.asarray(rows, np.float64).std(0) if negligible.any() else 1.0, scale)
-    return center, np.where(is_constant(bottom, top), 1.0, scale)
+    constant = is_constant(bottom, top, limit) | (scale < np.finfo(np.float64).tiny)
+    return center, np.where(constant, np.maximum(1.0, (top - bottom) / LIMIT), scale)
 
 
 def fit_scaling(

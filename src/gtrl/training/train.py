@@ -104,10 +104,10 @@ def train(
             scaling=data.scaling, columns=data.columns,
         )  # fmt: skip
         session.start_time, session.is_logged, session.signals = start_time, is_logged, stop
-        if own and show:
-            _announce(algorithm, training, data, len(seeds), start)
         rotation = Rotation(data, training.shard_steps)
         with _report_failures(run, seeds, is_new), compilation.cached(run.path, config) as session.on_compiled:
+            if own and show:
+                _announce(algorithm, training, data, len(seeds), start)
             session.initial_states = fresh() if states is None else states
             # References in this frame would keep the initial states and the first shard in memory during training.
             del data, fresh, states
