@@ -105,6 +105,7 @@ def time_both(one: Path, other: Path, flags: Sequence[str]) -> None:
     for _ in range(ROUNDS):
         for source in found:
             found[source].append(rates(source, flags))
+            print(json.dumps({"source": source.name, **found[source][-1]}), file=sys.stderr, flush=True)
     print(f"seed-steps/s, median of {ROUNDS} alternating rounds (minimum to maximum)")
     for case in found[one][0]:
         each = [[round_[case] for round_ in rounds] for rounds in found.values()]

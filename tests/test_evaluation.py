@@ -27,11 +27,11 @@ from gtrl.envs.maze import Grid, Maze
 from gtrl.errors import ConfigError, RunError
 from gtrl.evaluation import rollout
 from gtrl.evaluation.evaluate import evaluate
-from gtrl.evaluation.rollout import Episode, Job, Outcome, roll_out, run_episodes
+from gtrl.evaluation.rollout import MAX_ENVIRONMENTS, Episode, Job, Outcome, roll_out, run_episodes
 from gtrl.io import mlp, mlp_file
 from gtrl.nn.networks import Actor, FlowActor
 from gtrl.report.tables import comparison, summary
-from gtrl.runs.policy import POLICIES, ROWS, FlowPolicy, GaussianPolicy, Policy, load_policy, save_policy
+from gtrl.runs.policy import POLICIES, FlowPolicy, GaussianPolicy, Policy, load_policy, save_policy
 from gtrl.runs.restore import load_state
 from gtrl.runs.run import Run
 from gtrl.tasks import ogbench_task
@@ -127,9 +127,9 @@ def test_bits_of_a_row_do_not_depend_on_its_neighbours(
     dims: tuple[int, int, int], hidden: tuple[int, ...], flow_steps: int
 ) -> None:
     policy = random_policy(dims, hidden, flow_steps)
-    arrays = queries(policy, 3 * ROWS + 5)
+    arrays = queries(policy, 53)
     together = policy(*arrays)
-    for size in (1, 2, 3, ROWS - 1, ROWS, ROWS + 1, 2 * ROWS + 3):
+    for size in (1, 2, 3, 7, 15, 16, 17, 35):
         for start in range(0, len(together) - size, 6):  # so that a row has different places in its block
             rows = slice(start, start + size)
             np.testing.assert_array_equal(policy(*(array[rows] for array in arrays)), together[rows])
@@ -296,7 +296,7 @@ def test_user_defined_policy_kind(plugin: str, tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"'goal_dim' of its header is invalid \(0\)\.$"):
         load_policy(path)
     mlp_file.write(path, arrays | {"actions": np.zeros((2, 1))}, header | SIZES | {"action_dim": 1})
-    with pytest.raises(RunError, match=r"'table' returned actions of shape \(16, 2\), not \(16, 1\)\.$"):
+    with pytest.raises(RunError, match=r"'table' returned actions of shape \(1, 2\), not \(1, 1\)\.$"):
         load_policy(path)(np.zeros(2), np.zeros(2))
 
 
@@ -556,7 +556,8 @@ def test_outcomes_do_not_depend_on_the_workers(tmp_path: Path, monkeypatch: pyte
     assert sum(counted) == len(alone) == 3 * 5 * 3
     assert all((outcome.path is not None) == (key[2] < 2) for key, outcome in alone.items())
     for workers in (2, 3):
-        monkeypatch.setattr(rollout, "ROWS", 7 - 2 * workers)  # jobs of 3, then of 1: other neighbours each time
+        # Jobs of 3 episodes, then of 1: each time with other neighbours.
+        monkeypatch.setattr(rollout, "MAX_ENVIRONMENTS", 7 - 2 * workers)
         together = by_episode(roll_out(policies, task, 3, workers=workers, record=2))
         assert {key: facts(outcome) for key, outcome in together.items()} == {
             key: facts(outcome) for key, outcome in alone.items()
@@ -649,12 +650,13 @@ def test_consecutive_episodes_have_their_own_noise(tmp_path: Path) -> None:
         noise_policy(tmp_path / "noise.npz", share=1),
         dataclasses.replace(ogbench_task(MINI), episode_length=10),
     )
-    episodes = [Episode(2, number) for number in range(ROWS + 1)]
+    count = MAX_ENVIRONMENTS + 1
+    episodes = [Episode(2, number) for number in range(count)]
     every, alone = (
         {outcome.episode: facts(outcome) for outcome in run_episodes(load_policy(path), job)}
-        for job in (Job("", task, tuple(episodes), 0, ROWS + 1), Job("", task, (episodes[-1],), 0, ROWS + 1))
+        for job in (Job("", task, tuple(episodes), 0, count), Job("", task, (episodes[-1],), 0, count))
     )
-    assert len(every) == ROWS + 1
+    assert len(every) == count
     assert every[episodes[-1]] == alone[episodes[-1]]
 
 

@@ -20,9 +20,11 @@ from gtrl.envs.isolation import IsolatedEnv
 from gtrl.envs.make import DEFAULT_EPISODE_LENGTH, make_environment
 from gtrl.errors import ConfigError, EpisodeError
 from gtrl.registry import load_plugins, reference_of
-from gtrl.runs.policy import ROWS, Policy, load_policy
+from gtrl.runs.policy import Policy, load_policy
 from gtrl.tasks import Task
 from gtrl.workers import Portable, default_workers, map_unordered
+
+MAX_ENVIRONMENTS = 16  # in which a worker runs episodes concurrently; they share the overhead of a policy's call
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class Job:
     keep_every: int = 0  # keep every k-th observation; 0 keeps none
 
 
-@lru_cache(maxsize=ROWS)
+@lru_cache(maxsize=MAX_ENVIRONMENTS)
 def _environment(task: Task, index: int, names: tuple[str, ...] = ()) -> GoalEpisodes:
     """Returns an environment of this process, built on first use."""
     del index  # part of the cache key only
@@ -85,7 +87,7 @@ def _environment_count(policy: Policy, job: Job) -> int:
     0.01 s for a point maze and 0.5 s for a manipulation scene.
     """
     if job.share is None:
-        return ROWS
+        return MAX_ENVIRONMENTS
     if (job.task, job.share) not in _environment_counts:
         names = observation_names(policy.header)
         _environment(job.task, 0, names)  # not timed: the first one also imports the simulator
@@ -94,7 +96,7 @@ def _environment_count(policy: Policy, job: Job) -> int:
         act_seconds = min(_seconds_of(lambda: policy(*arrays)) for _ in range(3))
         steps = job.share * (job.task.episode_length or DEFAULT_EPISODE_LENGTH)
         best = round((steps * act_seconds / build_seconds) ** 0.5)
-        _environment_counts[job.task, job.share] = min(ROWS, max(2, best))
+        _environment_counts[job.task, job.share] = min(MAX_ENVIRONMENTS, max(2, best))
     return _environment_counts[job.task, job.share]
 
 
@@ -163,7 +165,7 @@ def episode_errors(task: Task, episode: Episode) -> Iterator[None]:
 
 
 def run_episodes(policy: Policy, job: Job) -> list[Outcome]:
-    """Runs the episodes of a job, up to ROWS of them concurrently, and returns their outcomes as they finish.
+    """Runs the episodes of a job, up to `MAX_ENVIRONMENTS` concurrently, and returns their outcomes as they finish.
 
     All running episodes share one call of the policy per step. Outcomes do not depend on which episodes run together.
     """
@@ -259,7 +261,7 @@ def roll_out(
     workers = workers or default_workers()
     wanted = -(-4 * workers // len(policies))
     share = len(policies) * len(todo) // workers
-    size = min(len(todo), max(ROWS, min(2 * ROWS, -(-len(todo) // wanted))))
+    size = min(len(todo), max(MAX_ENVIRONMENTS, min(2 * MAX_ENVIRONMENTS, -(-len(todo) // wanted))))
     jobs = [
         Job(str(path), task, tuple(todo[start : start + size]), base_seed, record, share, tuple(plugins), keep_every)
         for path in policies

@@ -78,11 +78,16 @@ class MLP:
         return OUTPUTS[self.output](self.unbounded(rows))
 
     def unbounded(self, rows: np.ndarray) -> np.ndarray:
-        """Maps inputs (B, in) to the output of the last layer (B, out), before it is bounded."""
+        """Maps inputs (B, in) to the output of the last layer (B, out), before it is bounded.
+
+        The bits of a row do not depend on the other rows.
+        """
         rows = np.asarray(rows, np.float32)
         if self.input_mean is not None:
             rows = (rows - self.input_mean) / self.input_deviation
-        return mlp.forward(self.layers, rows, np, self.activation)
+        # One vector-matrix product for each row: in a product of all rows, the order in which a linear algebra library
+        # adds depends on the number of rows and, on some processors, on a row's place among them.
+        return mlp.forward(self.layers, rows[:, None], np, self.activation)[:, 0]
 
     def export(self) -> tuple[Arrays, Header]:
         """Returns the arrays, in float32, and the header that `write` takes."""

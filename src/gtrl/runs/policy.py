@@ -26,9 +26,7 @@ from gtrl.registry import Registry
 DIMENSIONS = ("observation_dim", "goal_dim", "action_dim")
 EVALUATION_FIELDS = {"task": str, "algorithm": str, "seed": int, "step": int}  # of the header, for `eval.csv`
 MAX_FLOW_STEPS = 10_000  # Euler steps of a flow in a file; limits the time that an action can take
-# Rows per call of `Policy.act`. Linear algebra libraries choose their kernels by shape, so only a fixed shape makes the
-# bits of a row independent of the number of other rows.
-ROWS = 16
+MAX_ROWS = 1024  # per call of `Policy.act`; limits the memory that a large batch takes
 
 
 class Policy(ABC):
@@ -60,9 +58,10 @@ class Policy(ABC):
 
     @abstractmethod
     def act(self, observation: np.ndarray, goal: np.ndarray, noise: np.ndarray) -> np.ndarray:
-        """Returns the actions, (ROWS, action_dim), for float32 arrays with ROWS rows each, all in the network's units.
+        """Returns the actions, (B, action_dim), for float32 arrays with B rows each, all in the network's units.
 
-        The caller clips them to [-1, 1].
+        The caller clips them to [-1, 1]. Results of an evaluation are independent of the number of workers only if
+        the bits of a row do not depend on the other rows; `gtrl.io.mlp_file.MLP` guarantees that.
         """
 
     def __call__(self, observation: Any, goal: Any, noise: Any = None) -> np.ndarray:
@@ -79,17 +78,16 @@ class Policy(ABC):
             inputs.append(np.zeros(0, np.float32))
         shape = np.broadcast_shapes(*(array.shape[:-1] for array in inputs))
         count = math.prod(shape)
-        padded = [np.zeros((-(-count // ROWS) * ROWS, array.shape[-1]), np.float32) for array in inputs]
-        for rows, array in zip(padded, inputs, strict=True):
-            rows[:count] = np.broadcast_to(array, (*shape, array.shape[-1])).reshape(rows[:count].shape)
-        action = np.zeros((len(padded[0]), self.header["action_dim"]), np.float32)
-        for start in range(0, count, ROWS):
-            action[start : start + ROWS] = self._act_on_block(*(rows[start : start + ROWS] for rows in padded))
-        action = np.clip(action[:count], -1, 1).reshape(*shape, self.header["action_dim"])
+        rows = [np.broadcast_to(array, (*shape, array.shape[-1])).reshape(count, array.shape[-1]) for array in inputs]
+        action = np.zeros((count, self.header["action_dim"]), np.float32)
+        for start in range(0, count, MAX_ROWS):
+            block = slice(start, start + MAX_ROWS)
+            action[block] = self._act_on_block(*(np.asarray(array[block], np.float32) for array in rows))
+        action = np.clip(action, -1, 1).reshape(*shape, self.header["action_dim"])
         return self.scaling.raw_action(action) if self.scaling else action
 
     def _act_on_block(self, *inputs: np.ndarray) -> np.ndarray:
-        action, expected = self.act(*inputs), (ROWS, self.header["action_dim"])
+        action, expected = self.act(*inputs), (len(inputs[0]), self.header["action_dim"])
         if action.shape != expected:  # NumPy would broadcast it silently
             raise RunError(f"the policy '{self.name}' returned actions of shape {action.shape}, not {expected}.")
         return action
