@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import Array
 from test_goals import LENGTHS, MIXED, numbered
 from test_objectives import (
     GAMMA,
@@ -634,3 +635,33 @@ def test_coe_proposals_start_halfway():
     off = np.abs(w - (batch.observation + batch.value_goal) / 2)
     assert 0 < off.max() < 0.5
     assert np.abs(a_w).max() < 0.5
+
+
+@pytest.mark.parametrize(("name", "metric"), [("iql", "critic_loss"), ("ivl", "value_loss")])
+def test_no_bootstrapping_from_a_state_without_a_logged_action(name: str, metric: str) -> None:
+    """Its observation matters nowhere, and the target is -1 where it is the goal: one step away from V(g, g) = 0."""
+    method = make(name, hidden=HIDDEN)
+    nets = method.init(KEY, ORACLE)
+    batch = random_batch(0)
+    no = jnp.zeros(ROWS, bool)
+    batch = batch._replace(goal_is_state=no, next_has_action=no)
+
+    @jax.jit
+    def compute(batch: Batch) -> tuple[Array, dict[str, Array]]:
+        return method.loss(nets, method.targets(nets), batch, KEY)
+
+    for goal_is_next in (no, ~no):
+        found, moved = (
+            compute(each._replace(goal_is_next=goal_is_next))
+            for each in (batch, batch._replace(next_observation=batch.next_observation + 1))
+        )
+        assert found[1][metric] == moved[1][metric]
+        assert found[0] == moved[0]
+        if not goal_is_next.any():
+            assert found[1][metric] == 0
+            continue
+        rows = (batch.observation, *((batch.action,) if name == "iql" else ()), batch.value_goal_oracle)
+        error = (np.asarray((nets.critic if name == "iql" else nets.v)(*rows)) + 1) ** 2  # from the target -1
+        if name == "ivl":  # the expectile: of optimistic sign where the target exceeds the value
+            error = error * np.where(np.asarray(nets.v(*rows)).mean(0) > -1, 1 - method.kappa, method.kappa)
+        np.testing.assert_allclose(found[1][metric], error.mean(), rtol=1e-5)

@@ -70,7 +70,7 @@ class IQL(Algorithm):
         value_loss = (o.asymmetry(v, q_bar, self.kappa) * (q_bar - v) ** 2).mean()
         q, mean = fused((nets.critic, s, a, g), (nets.actor, s, batch.actor_goal))
         y = o.step_cost_target(jax.lax.stop_gradient(v_next), batch, self.gamma)
-        critic_loss = ((y - q) ** 2).mean()
+        critic_loss = (o.step_cost_weight(batch) * (y - q) ** 2).mean()
         actor_loss, metrics = o.ddpg_bc(mean, nets.critic, batch, self.alpha)
         return o.total(metrics | {"q": q.mean(), "v": v.mean()}, critic=critic_loss, value=value_loss, actor=actor_loss)
 

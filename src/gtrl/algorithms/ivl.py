@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jax import Array
 
 from gtrl.algorithms import objectives as o
@@ -63,13 +64,16 @@ class IVL(Algorithm):
         y = o.step_cost_target(v_next, batch, self.gamma)
         weight = o.asymmetry(v_now.mean(0), o.step_cost_target(v_next.min(0), batch, self.gamma), self.kappa)
         v = nets.v(s, g)
-        value_loss = (weight * (y - v) ** 2).mean()
+        value_loss = (o.step_cost_weight(batch) * weight * (y - v) ** 2).mean()
 
         # --- policy: actions that lead towards the goal have more weight ---
         g = batch.actor_goal
         frozen = jax.lax.stop_gradient(nets.v)
         v_next, v_now = fused((frozen, following, g), (frozen, s, g))
-        weight = o.awr_weight((v_next - v_now).mean(0), self.alpha)
+        advantage = (v_next - v_now).mean(0)
+        if batch.next_has_action is not None:  # V is not fitted at a state without a logged action: cloning alone
+            advantage = jnp.where(batch.next_has_action, advantage, 0.0)
+        weight = o.awr_weight(advantage, self.alpha)
         cloning = o.behaviour_cloning(nets.actor(s, g), batch.action)
         metrics = {"v": v.mean(), "awr_weight": weight.mean(), "actor_bc": cloning.mean()}
         return o.total(metrics, value=value_loss, actor=(weight * cloning).mean())

@@ -65,7 +65,12 @@ def monte_carlo(batch: Batch, gamma: float) -> Array:
 
 
 def step_cost_target(v_next: Array, batch: Batch, gamma: float) -> Array:
-    """The one-step target for a reward of -1 per step until the goal: 0 where g = s, -1 + gamma V(s', g) elsewhere."""
+    """The one-step target for a reward of -1 per step until the goal: 0 where g = s, -1 + gamma V(s', g) elsewhere.
+
+    V is fitted at states with a logged action. Where s' has none, the known value V(g, g) = 0 is used for g = s'.
+    """
+    if batch.next_has_action is not None:
+        v_next = jnp.where(batch.goal_is_next & ~batch.next_has_action, 0.0, v_next)
     return jnp.where(batch.goal_is_state, 0.0, gamma * v_next - 1)
 
 
@@ -96,6 +101,11 @@ def n_step_weight(batch: Batch) -> Array | float:
     if batch.ahead_has_action is None:
         return 1.0
     return (batch.ahead_has_action | batch.arrives).astype(jnp.float32)
+
+
+def step_cost_weight(batch: Batch) -> Array | float:
+    """0 where `step_cost_target` would bootstrap from a state without a logged action, 1 elsewhere."""
+    return 1.0 if batch.next_has_action is None else bootstrap_weight(batch, batch.next_has_action)
 
 
 def hindsight_ratio(q: Array, y_td: Array, clip: float) -> Array:
