@@ -78,6 +78,12 @@ class Cell:
         return str(self.config["algorithm"]["name"])
 
     @property
+    def gamma(self) -> float | None:
+        """The discount of the method's values; None if it has none."""
+        gamma = self.config["algorithm"].get("gamma")
+        return gamma if isinstance(gamma, float) and 0 < gamma < 1 else None
+
+    @property
     def title(self) -> str:
         """The name in tables and figures: GTRL, TD-n, GTRL-dc."""
         method = self.method

@@ -21,11 +21,8 @@ POSITION_STEPS = 65535  # positions on paths are 16-bit integers between the bor
 _INTEGERS, _NUMBERS = "iu", "fiu"  # kinds of NumPy's types
 
 
-def map_data(cell: Cell) -> dict[str, Any] | None:
-    """Returns the value maps, arrows and paths of a run; None without `maps.npz`.
-
-    Raises `RunError` if the file is damaged.
-    """
+def read_maps(cell: Cell) -> dict[str, np.ndarray] | None:
+    """Returns the arrays of `maps.npz`; None without such a file. Raises `RunError` if it is damaged."""
     path = cell.run.path / MAPS
     if not path.exists():
         return None
@@ -34,11 +31,18 @@ def map_data(cell: Cell) -> dict[str, Any] | None:
         _check(arrays)
     except (KeyError, TypeError, ValueError) as error:
         raise RunError(f"{path} is damaged ({error}); write it again with gtrl diagnose.") from error
-    gamma = cell.config["algorithm"].get("gamma")
+    return arrays
+
+
+def map_data(cell: Cell) -> dict[str, Any] | None:
+    """Returns the value maps, arrows and paths of a run; None without `maps.npz`."""
+    arrays = read_maps(cell)
+    if arrays is None:
+        return None
     return {
         "step": int(arrays["step"]),
         "seeds": arrays["seeds"].tolist(),
-        "gamma": gamma if isinstance(gamma, float) and 0 < gamma < 1 else None,
+        "gamma": cell.gamma,
         "free": arrays["free"].astype(int).tolist(),
         **{name: float(arrays[name]) for name in ("unit", "offset", "point_size")},
         **{name: arrays[name].astype(float).tolist() for name in ("entrances", "exits", "starts", "goals")},
@@ -48,6 +52,11 @@ def map_data(cell: Cell) -> dict[str, Any] | None:
         "arrows": packed(arrays["arrows"]),
         **_paths(arrays),
     }
+
+
+def points_per_cell(arrays: dict[str, np.ndarray]) -> int:
+    """Returns the number of points along each axis of a cell."""
+    return round(float(arrays["unit"] / arrays["point_size"]))
 
 
 def packed(array: np.ndarray) -> str:
@@ -78,6 +87,8 @@ def _check(arrays: dict[str, np.ndarray]) -> None:
         raise ValueError("values or arrows are of another type")
     if not (arrays["unit"] > 0 and arrays["point_size"] > 0):
         raise ValueError("a size is not positive")
+    if points != goals * points_per_cell(arrays) ** 2:
+        raise ValueError("its points are not those of all cells")
     count = len(arrays["paths"])
     if any(first < 0 or rows < 1 or first + rows > count for *_, first, rows in arrays["path_index"].tolist()):
         raise ValueError("path_index points outside the paths")

@@ -11,6 +11,7 @@ from gtrl.report.charts import all_figures
 from gtrl.report.page import require_plotly, write_page
 from gtrl.report.result_tables import TABLE_NAMES, Table, all_tables
 from gtrl.report.results import check_results
+from gtrl.report.value_maps import TITLE, value_maps_figures
 
 log = logging.getLogger(__name__)
 FIGURE_FORMATS = ("png", "pdf")
@@ -48,8 +49,8 @@ def _remove_earlier_report(out: Path) -> None:
     names = ["report.md", "index.html"]
     names += [f"tables/{name}.{ending}" for name in TABLE_NAMES for ending in TABLE_FORMATS]
     names += [f"figures/{name}.{ending}" for name, _, _ in all_figures(()) for ending in FIGURE_FORMATS]
-    for name in names:
-        (out / name).unlink(missing_ok=True)
+    for path in [*(out / name for name in names), *(out / "figures").glob("values-*.p[nd][gf]")]:
+        path.unlink(missing_ok=True)
 
 
 def _write_tables(tables: Sequence[Table], folder: Path) -> list[Path]:
@@ -67,15 +68,12 @@ def _write_tables(tables: Sequence[Table], folder: Path) -> list[Path]:
 def _draw_figures(cells: Sequence[Cell], folder: Path) -> dict[str, str]:
     """Draws all figures that there is data for; returns their titles by name."""
     folder.mkdir(parents=True, exist_ok=True)
-    drawn = {}
-    for name, title, draw in all_figures(cells):
-        figure = draw()
-        if figure is None:
-            continue
+    drawn = {name: (title, figure) for name, title, draw in all_figures(cells) if (figure := draw()) is not None}
+    drawn |= {f"values-{task}": (f"{task}. {TITLE}", figure) for task, figure in value_maps_figures(cells)}
+    for name, (_, figure) in drawn.items():
         for ending in FIGURE_FORMATS:
             style.save(figure, folder / f"{name}.{ending}")
-        drawn[name] = title
-    return drawn
+    return {name: title for name, (title, _) in drawn.items()}
 
 
 def _summary(cells: Sequence[Cell], tables: Sequence[Table], figures: dict[str, str]) -> str:
