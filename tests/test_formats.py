@@ -176,6 +176,55 @@ def test_float32_stays_float32_and_other_numbers_become_float64() -> None:
     assert found["actions"].dtype == np.float64
 
 
+# --- tables ---
+
+NOON = "2024-05-01T12:00:00"
+UNORDERED: dict[str, Any] = {  # three times, which stand in the order 0, 2, 1
+    "integers": [9, 11, 10],
+    "text in CSV": ["9", "11", "10.5"],
+    "ISO text": [f"{NOON}+02:00", "2024-05-01T10:00:00.30Z", "2024-05-01T11:00:00.25+01:00"],
+    "timestamps": pa.array([0, 2, 1], pa.timestamp("ns")),
+    "local timestamps": pa.array([0, 2, 1], pa.timestamp("us", "Europe/Paris")),
+    "durations": pa.array([0, 2, 1], pa.duration("ms")),
+    "dates": pa.array([0, 2, 1], pa.date32()),
+}
+
+
+@pytest.mark.parametrize("kind", UNORDERED)
+def test_rows_are_in_the_order_of_time(kind: str, tmp_path: Path) -> None:
+    table = pa.table({"episode": ["a"] * 3, "time": UNORDERED[kind], "obs": [0, 2, 1], "action": [0.0, 0, 0]})
+    path = tmp_path / "x.csv"
+    if "CSV" in kind:
+        text = table.to_pylist()
+        csv_text(path, "episode,time,obs,action\n" + "".join(",".join(map(str, row.values())) + "\n" for row in text))
+    else:
+        pq.write_table(table, path := tmp_path / "x.parquet")
+    np.testing.assert_array_equal(read_log(path).arrays["observations"], [[0], [1], [2]])
+
+
+UNCLEAR_TIMES: dict[str, tuple[Any, str]] = {
+    "null": ([0, None, 2], "row 2 has 'nan'"),
+    "infinity": ([0, 1, np.inf], "row 3 has 'inf'"),
+    "no timestamp": (pa.array([0, None, 2], pa.timestamp("us")), "row 2 has 'NaT'"),
+    "clock": (["9:58:00", "9:59:00", "10:00:00"], "row 1 has '9:58:00'"),
+    "time of day": (pa.array([0, 1, 2], pa.time32("s")), "row 1 has '00:00:00'"),
+    "no text": ([NOON, None, NOON], "row 2 has ''"),
+    "text among numbers": (["0", "1", "late"], "row 3 has 'late'"),
+    "time zones for some": ([NOON, f"{NOON}Z", NOON], f"row 2 has '{NOON}Z'"),
+}
+
+
+@pytest.mark.parametrize("kind", UNCLEAR_TIMES)
+def test_rows_without_a_time_are_not_ordered(kind: str, tmp_path: Path) -> None:
+    times, message = UNCLEAR_TIMES[kind]
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"episode": [0] * 3, "t": times, "obs": [0, 1, 2], "action": [0] * 3}), path)
+    with pytest.raises(DataError) as error:
+        read_log(path)
+    expected = f"{path}: the column 't' orders the rows, so it must hold numbers or timestamps; {message}."
+    assert str(error.value) == expected
+
+
 # --- dictionaries and goals ---
 
 
@@ -439,6 +488,14 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
     "two rows of one step": (
         lambda p: csv_text(p / "x.csv", "episode,t,obs,action\n0,1,1,1\n0,1,1,1\n"),
         "has two rows with t = 1",
+    ),
+    "empty cell for a step": (
+        lambda p: csv_text(p / "x.csv", "episode,t,obs,action\n0,0,0,1\n0,1,1,1\n0,,2,1\n0,10,3,1\n"),
+        "the column 't' orders the rows, so it must hold numbers or timestamps; row 3 has ''",
+    ),
+    "empty cell for an episode": (
+        lambda p: csv_text(p / "x.csv", "episode,t,obs,action\na,0,0,1\n,1,1,1\na,2,2,1\n"),
+        "row 2 does not name its episode",
     ),
     "no table": (lambda p: (npz(p / "x.npz", **LOG), {"episode": "run"}), "--episode names a column of a table"),
     "Minari without data": (lambda _: minari_without("main_data.hdf5"), "not a readable HDF5 file"),

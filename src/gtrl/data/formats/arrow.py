@@ -159,12 +159,12 @@ def parquet_rows(files: Sequence[Path], wanted: Collection[str], labels: Collect
 
 
 def _label(array: Any) -> np.ndarray:
-    """Converts a column that names episodes or steps."""
+    """Converts a column that names episodes or orders rows: to numbers, times or text. NaN, NaT or "" is missing."""
     import pyarrow as pa
 
     values = to_numpy(array)
     if not isinstance(values, str) and values.ndim == 1:
         return values
-    if pa.types.is_temporal(array.type):
-        return array.to_numpy(zero_copy_only=False).astype(np.int64)
-    return np.asarray([str(value) for value in array.to_pylist()])
+    if pa.types.is_timestamp(array.type) or pa.types.is_date(array.type) or pa.types.is_duration(array.type):
+        return array.to_numpy(zero_copy_only=False)
+    return np.asarray(["" if value is None else str(value) for value in array.to_pylist()])

@@ -62,7 +62,7 @@ def lerobot_source(folder: Path) -> Source:
         for name in wanted:
             if rows[name].reshape(len(rows[name]), -1).shape[1] != len(fields[name]):
                 raise DataError(f"{folder}: {name!r} has another size than {INFO} says.")
-        for label, indices in split_rows(rows["episode_index"], rows["frame_index"], "frame_index"):
+        for label, indices in split_rows(folder, rows["episode_index"], rows["frame_index"], "frame_index"):
             yield RawEpisode(label, {name: rows[name][indices] for name in wanted})
 
     return Source({"format": "lerobot", "path": str(folder)}, catalog, episodes, {}, notes)

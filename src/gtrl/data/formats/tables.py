@@ -3,8 +3,10 @@
 import array
 import csv
 import itertools
+import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +43,7 @@ def parquet_source(path: Path, episode: str | None) -> Source:
 def _table(path: Path, kind: str, layouts: Mapping[str, Layout | str], episode: str | None, read: Any) -> Source:
     fields, unusable = fields_of(layouts)
     label = _episode_column(path, list(layouts), episode)
-    time = next((name for name in TIME_NAMES if name in fields and name != label), None)
+    time = next((name for name in TIME_NAMES if name in layouts and name != label), None)
     plain = [name for name in fields if name not in (label, time)]
     observation = [name for name in plain if _OBSERVATION.fullmatch(name)]
     action = [name for name in plain if _ACTION.fullmatch(name)]
@@ -51,7 +53,7 @@ def _table(path: Path, kind: str, layouts: Mapping[str, Layout | str], episode: 
         labels = [label] if time is None else [label, time]
         rows = read(list(dict.fromkeys([*wanted, *labels])), [name for name in labels if name not in wanted])
         order = None if time is None else rows[time]
-        for name, indices in split_rows(rows[label], order, time):
+        for name, indices in split_rows(path, rows[label], order, time):
             yield RawEpisode(name, {key: rows[key][indices] for key in wanted})
 
     return Source({"format": kind, "path": str(path)}, catalog, episodes)
@@ -67,8 +69,13 @@ def _episode_column(path: Path, names: Sequence[str], episode: str | None) -> st
     return found
 
 
-def split_rows(labels: np.ndarray, order: np.ndarray | None, time: str | None) -> Iterator[tuple[str, np.ndarray]]:
+def split_rows(
+    path: Path, labels: np.ndarray, order: np.ndarray | None, time: str | None
+) -> Iterator[tuple[str, np.ndarray]]:
     """Yields the label of each episode and its rows, in the order of time; episodes in that of their first row."""
+    unnamed = labels == "" if labels.dtype.kind == "U" else _is_missing(labels)
+    if unnamed.any():
+        raise DataError(f"{path}: row {int(np.argmax(unnamed)) + 1} does not name its episode.")
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     rank = np.argsort(np.argsort(first))[inverse.reshape(-1)]  # of each row's episode
     if order is None:
@@ -78,13 +85,48 @@ def split_rows(labels: np.ndarray, order: np.ndarray | None, time: str | None) -
             raise DataError(f"the rows of episode {label} are not contiguous, and no column orders them ({tried}).")
         rows = np.arange(len(rank))
     else:
-        rows = np.lexsort((order, rank))
+        rows = np.lexsort((_times(path, str(time), order), rank))
         repeated = (np.diff(rank[rows]) == 0) & (order[rows][1:] == order[rows][:-1])
         if repeated.any():
             row = rows[int(np.argmax(repeated))]
             raise DataError(f"episode {labels[row]} has two rows with {time} = {order[row]}.")
     for part in np.split(rows, np.flatnonzero(np.diff(rank[rows])) + 1):
         yield f"episode {labels[part[0]]}", part
+
+
+def _is_missing(values: np.ndarray) -> np.ndarray:
+    return np.isnat(values) if values.dtype.kind in "mM" else ~np.isfinite(values)
+
+
+def _times(path: Path, name: str, values: np.ndarray) -> np.ndarray:
+    """Returns the column that orders rows as numbers or times, all of which must be there."""
+    times = _timestamps(values.tolist()) if values.dtype.kind == "U" else values
+    wrong = _is_missing(times)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        found = f"row {row + 1} has {str(values[row])!r:.40}"
+        raise DataError(f"{path}: the column {name!r} orders the rows, so it must hold numbers or timestamps; {found}.")
+    return times
+
+
+def _timestamps(texts: Sequence[str]) -> np.ndarray:
+    """Converts numbers as text, or ISO timestamps to microseconds since the first; anything else becomes NaN."""
+    numbers = np.array([_converted(float, text) for text in texts])
+    if np.isfinite(numbers).any():
+        return numbers
+    try:
+        first = datetime.fromisoformat(texts[0])
+    except ValueError:
+        return numbers
+    step = timedelta(microseconds=1)
+    return np.array([_converted(lambda each: (datetime.fromisoformat(each) - first) / step, text) for text in texts])
+
+
+def _converted(convert: Callable[[str], float], text: str) -> float:
+    try:
+        return convert(text)
+    except (ValueError, TypeError):  # TypeError: of two timestamps only one has a time zone
+        return math.nan
 
 
 # --- CSV ---
