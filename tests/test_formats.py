@@ -165,6 +165,14 @@ def test_unmarked_end_of_an_episode_is_found_by_its_successor() -> None:
     assert any("1 episodes end without a mark" in note for note in found.source["notes"])
 
 
+@pytest.mark.parametrize("dtype", [bool, np.uint8])
+def test_successors_may_be_of_any_type(dtype: type) -> None:
+    states = np.array([[5], [0], [200], [1]]).astype(dtype)
+    arrays = {"observations": states[:-1], "next_observations": states[1:], "actions": np.zeros((3, 1))}
+    found = read_log({**arrays, "terminals": np.zeros(3)})
+    np.testing.assert_array_equal(found.arrays["observations"], states)
+
+
 def test_float32_stays_float32_and_other_numbers_become_float64() -> None:
     arrays = {
         "observations": np.zeros((3, 2), np.float32),
@@ -359,6 +367,13 @@ def wide_array(file: h5py.File) -> None:
     file.create_dataset("actions", (15, 10**12), "f8", chunks=(1, 100))
 
 
+def empty_demonstration(file: h5py.File) -> None:
+    """Robomimic's layout; the second of two demonstrations has no rows."""
+    file.clear()
+    for number, rows in enumerate((3, 0)):
+        file[f"data/demo_{number}/obs/state"], file[f"data/demo_{number}/actions"] = np.zeros((2, rows, 1))
+
+
 def loops(file: h5py.File) -> None:
     """Groups that contain each other many times."""
     del file["actions"]
@@ -444,6 +459,11 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda p: npz(p / "x.npz", **{**LOG, "terminals": np.arange(18) % 17 == 0}),
         "episode 0 has a single state",
     ),
+    "no rows": (
+        lambda p: npz(p / "x.npz", **logs.transitions_of({name: values[:0] for name, values in LOG.items()})),
+        "has no rows",
+    ),
+    "empty demonstration": (lambda p: hdf5(p / "x.h5", empty_demonstration), "demo_1 is empty: leave it out"),
     "terminals of 2": (lambda p: npz(p / "x.npz", **{**LOG, "terminals": LOG["terminals"] * 2}), "must hold 0 or 1"),
     "not successors": (
         lambda p: npz(p / "x.npz", **{**LOG, "next_observations": LOG["observations"]}),
@@ -524,6 +544,9 @@ def test_bad_input_is_one_sentence(kind: str, tmp_path: Path, capsys: pytest.Cap
         ([], "the log has no episodes"),
         ([3], "episode 0 is of type int"),
         ([{"observations": np.zeros((3, 1))}], "episode 0 has no 'actions'"),
+        ([([], [])], "episode 0 is empty: leave it out"),
+        ([(np.zeros((3, 1)), np.zeros((2, 1))), (np.zeros((0, 1)), np.zeros((0, 1)))], "episode 1 is empty"),
+        ([(np.zeros((1, 1)), np.zeros((0, 1)))], "episode 0 has a single state"),
         ([(np.zeros((3, 1)), np.zeros((5, 1)))], "episode 0 has 3 observations and 5 actions"),
         (
             [(np.zeros((3, 1)), np.zeros((2, 1))), (np.zeros((3, 2)), np.zeros((2, 1)))],

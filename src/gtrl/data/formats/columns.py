@@ -6,6 +6,7 @@ action). A slice is `3`, `0:5`, `-2:` or `0,3,5`.
 
 import difflib
 import itertools
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -141,11 +142,16 @@ def _sliced(columns: Sequence[Column], text: str, what: str) -> list[Column]:
     return list(chosen)
 
 
+def as_columns(values: np.ndarray) -> np.ndarray:
+    """Flattens all axes but the first, which is time, in C order."""
+    return values.reshape(len(values), math.prod(values.shape[1:]))
+
+
 def pick(rows: Mapping[str, np.ndarray], columns: Sequence[Column]) -> np.ndarray:
     """Returns the chosen columns of some rows: (rows, columns), in float32 if all of them are, else in float64."""
     runs = [(name, [column.place for column in run]) for name, run in _runs(columns)]
     small = all(rows[name].dtype in (np.float16, np.float32) for name, _ in runs)
-    parts = [rows[name].reshape(len(rows[name]), -1)[:, indices] for name, indices in runs]
+    parts = [as_columns(rows[name])[:, indices] for name, indices in runs]
     return np.concatenate(parts, 1, dtype=np.float32 if small else np.float64)
 
 

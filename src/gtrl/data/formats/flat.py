@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gtrl.data.formats.columns import NO_PIXELS, Catalog, column_names
+from gtrl.data.formats.columns import NO_PIXELS, Catalog, as_columns, column_names
 from gtrl.data.formats.limits import MAX_FIELDS
 from gtrl.data.formats.log import RawEpisode, Source
 from gtrl.errors import DataError
@@ -137,7 +137,10 @@ def _rows_in(layouts: Mapping[str, Layout | str], what: Any) -> int:
         raise DataError(f"{what} has no array 'observations' ({', '.join(layouts)}).")
     if isinstance(layout, str):
         raise DataError(f"{what}: its array 'observations' {layout}.")
-    return layout[0][0] if layout[0] else 0
+    rows = layout[0][0] if layout[0] else 0
+    if rows == 0:
+        raise DataError(f"{what} has no rows.")
+    return rows
 
 
 def _check_required(catalog: Catalog, what: Any) -> None:
@@ -216,6 +219,7 @@ def _breaks(observations: np.ndarray, successors: np.ndarray) -> np.ndarray:
     """Returns for all rows but the last whether the successor differs from the next row."""
     if observations.shape != successors.shape:
         raise DataError(f"'{NEXT}' has the shape {successors.shape} where 'observations' has {observations.shape}.")
-    rows, following = observations.reshape(len(observations), -1), successors.reshape(len(successors), -1)
-    tolerance = TOLERANCE * (rows.max(0) - rows.min(0)) if len(rows) else 0.0
-    return np.any(np.abs(following[:-1] - rows[1:]) > tolerance, axis=1, keepdims=True)[:, 0]
+    rows, following = as_columns(observations), as_columns(successors)
+    kind = np.result_type(rows, np.float32)  # differences of Booleans and of unsigned integers need it
+    tolerance = TOLERANCE * np.subtract(rows.max(0), rows.min(0), dtype=kind)
+    return (np.abs(np.subtract(following[:-1], rows[1:], dtype=kind)) > tolerance).any(1)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gtrl.data.formats.arrow import parquet_rows
-from gtrl.data.formats.columns import NO_PIXELS, Catalog, column_names
+from gtrl.data.formats.columns import NO_PIXELS, Catalog, as_columns, column_names
 from gtrl.data.formats.limits import MAX_FIELDS, readable
 from gtrl.data.formats.log import RawEpisode, Source
 from gtrl.data.formats.tables import split_rows
@@ -60,7 +60,7 @@ def lerobot_source(folder: Path) -> Source:
         rows = parquet_rows(files, [*wanted, "episode_index", "frame_index"])
         _check_complete(folder, info, rows["episode_index"])
         for name in wanted:
-            if rows[name].reshape(len(rows[name]), -1).shape[1] != len(fields[name]):
+            if as_columns(rows[name]).shape[1] != len(fields[name]):
                 raise DataError(f"{folder}: {name!r} has another size than {INFO} says.")
         for label, indices in split_rows(folder, rows["episode_index"], rows["frame_index"], "frame_index"):
             yield RawEpisode(label, {name: rows[name][indices] for name in wanted})

@@ -87,6 +87,8 @@ def _chosen(
     notes: list[str],
 ) -> Episode:
     """Picks the chosen columns, and the state after the last action if all of its columns are there."""
+    if any(len(episode.rows[column.field]) == 0 for column in observed):
+        raise DataError(f"{episode.label} is empty: leave it out.")
     for name, values in (*episode.rows.items(), *episode.after.items()):
         if values.dtype.kind not in "biuf":
             raise DataError(f"{name!r} does not hold real numbers in {episode.label}.")
