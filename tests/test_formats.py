@@ -14,6 +14,7 @@ import gymnasium as gym
 import h5py
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from test_data import is_one_sentence
@@ -108,6 +109,27 @@ def python_episodes(*, following: bool) -> Iterator[dict[str, Any]]:
             yield {"observations": states.tolist(), "actions": actions, "seed": 3}
 
 
+def table_of_transitions(path: Path, observation: str, following: str) -> Path:
+    """One row per transition, with the next observation; a column of the observation is called `{observation}_x`."""
+    rows = logs.transitions_of(LOG)
+    columns: dict[str, Any] = {"episode": np.cumsum(rows["timeouts"]) - rows["timeouts"]}
+    for name, prefix in (("observations", observation), ("next_observations", following)):
+        columns |= {f"{prefix}_{key}": rows[name][:, index] for index, key in enumerate(logs.STATE_NAMES)}
+    columns |= {f"action_{index}": rows["actions"][:, index] for index in range(2)}
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def table_of_lists(path: Path) -> Path:
+    """One row per state with lists, where the last action of an episode is null."""
+    actions = [None if last else row for row, last in zip(LOG["actions"].tolist(), LOG["terminals"], strict=True)]
+    episodes = np.cumsum(LOG["terminals"]) - LOG["terminals"]
+    states = [pa.array(LOG["observations"].tolist()), pa.array(np.roll(LOG["observations"], -1, 0).tolist())]
+    columns = {"episode": episodes, "state": states[0], "next.state": states[1], "action": pa.array(actions)}
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
 WHOLE: dict[str, Callable[[Path], Any]] = {
     "npz": lambda path: npz(path / "x.npz", **LOG),
     "npz-next": lambda path: npz(path / "x.npz", **logs.transitions_of(LOG)),
@@ -116,6 +138,10 @@ WHOLE: dict[str, Callable[[Path], Any]] = {
     "robomimic": lambda path: logs.write_robomimic(path / "x.hdf5", LOG),
     "csv": lambda path: logs.write_csv(path / "x.csv", LOG),
     "parquet": lambda path: logs.write_parquet(path / "x.parquet", LOG),
+    "parquet-next": lambda path: table_of_transitions(path / "x.parquet", "obs", "next_obs"),
+    "parquet-spelled": lambda path: table_of_transitions(path / "x.parquet", "observation", "next_state"),
+    "parquet-null": lambda path: table_of_lists(path / "x.parquet"),
+    "csv-next": lambda path: csv_of(table_of_transitions(path / "x.parquet", "state", "next.state")),
     "python": lambda _: python_episodes(following=False),
     "python-next": lambda _: python_episodes(following=True),
     "python-pairs": lambda _: list(logs.episodes_of(LOG)),
@@ -186,6 +212,13 @@ def test_float32_stays_float32_and_other_numbers_become_float64() -> None:
 
 # --- tables ---
 
+
+def csv_of(path: Path) -> Path:
+    table = pq.read_table(path)
+    pa.csv.write_csv(table, path := path.with_suffix(".csv"))
+    return path
+
+
 NOON = "2024-05-01T12:00:00"
 UNORDERED: dict[str, Any] = {  # three times, which stand in the order 0, 2, 1
     "integers": [9, 11, 10],
@@ -201,12 +234,9 @@ UNORDERED: dict[str, Any] = {  # three times, which stand in the order 0, 2, 1
 @pytest.mark.parametrize("kind", UNORDERED)
 def test_rows_are_in_the_order_of_time(kind: str, tmp_path: Path) -> None:
     table = pa.table({"episode": ["a"] * 3, "time": UNORDERED[kind], "obs": [0, 2, 1], "action": [0.0, 0, 0]})
-    path = tmp_path / "x.csv"
+    pq.write_table(table, path := tmp_path / "x.parquet")
     if "CSV" in kind:
-        text = table.to_pylist()
-        csv_text(path, "episode,time,obs,action\n" + "".join(",".join(map(str, row.values())) + "\n" for row in text))
-    else:
-        pq.write_table(table, path := tmp_path / "x.parquet")
+        path = csv_of(path)
     np.testing.assert_array_equal(read_log(path).arrays["observations"], [[0], [1], [2]])
 
 
@@ -231,6 +261,32 @@ def test_rows_without_a_time_are_not_ordered(kind: str, tmp_path: Path) -> None:
         read_log(path)
     expected = f"{path}: the column 't' orders the rows, so it must hold numbers or timestamps; {message}."
     assert str(error.value) == expected
+
+
+def test_next_columns_belong_to_the_chosen_columns(tmp_path: Path) -> None:
+    table = table_of_transitions(tmp_path / "x.parquet", "joint", "next_joint")
+    chosen = {"observation": ["joint_x", "joint_y"], "action": "action_0"}
+    expected = {**LOG, "observations": LOG["observations"][:, :2], "actions": LOG["actions"][:, :1]}
+    assert_same(read_log(table, **chosen), expected)
+    chosen["observation"].append("next_joint_y")  # a column like any other by its name
+    found = read_log(table, **chosen)
+    assert len(found.arrays["observations"]) == 15
+    assert any("'next_joint_y' is not logged after the last action" in note for note in found.source["notes"])
+
+
+def test_next_observations_are_not_offered(tmp_path: Path) -> None:
+    table = table_of_transitions(tmp_path / "x.parquet", "obs", "next_obs")
+    with pytest.raises(DataError, match=r"^'next_obs_x' is the next observation, .*: choose the present one\.$"):
+        read_log(table, goal="next_obs_x")
+
+
+def test_columns_that_are_not_the_next_observation_are_not_used(tmp_path: Path) -> None:
+    table = pa.table({"episode": [0] * 3, "obs": [0.0, 1, 2], "next_obs": [5.0, 1, 2], "action": [0.0] * 3})
+    pq.write_table(table, tmp_path / "x.parquet")
+    found = read_log(tmp_path / "x.parquet")
+    np.testing.assert_array_equal(found.arrays["observations"], [[0], [1], [2]])
+    note = "'next_obs' does not hold 'obs' of the following row, so it is not used"
+    assert found.source["notes"] == [note, NO_SUCCESSOR]
 
 
 # --- dictionaries and goals ---

@@ -27,24 +27,14 @@ def leaves(name: str, array: Any) -> Iterator[tuple[str, Any]]:
 
 
 def to_numpy(array: Any, depth: int = 0) -> np.ndarray | str:
-    """Converts a column to an array, lists to further axes, missing numbers to NaN; or says why it cannot be."""
+    """Converts a column to an array, lists to further axes, what is missing to NaN; or says why it cannot be."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     kind = array.type
     if pa.types.is_dictionary(kind):
         return to_numpy(array.dictionary_decode(), depth)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        if array.null_count or depth > MAX_DEPTH:
-            return "has rows without a value"
-        sizes = pc.list_value_length(array).to_numpy(zero_copy_only=False)  # pyright: ignore[reportAttributeAccessIssue]
-        if len(sizes) and (sizes != sizes[0]).any():
-            return "has rows of different lengths"
-        inner = to_numpy(array.flatten(), depth + 1)
-        if isinstance(inner, str):
-            return inner
-        width = int(sizes[0]) if len(sizes) else max(getattr(kind, "list_size", 0), 0)
-        return inner.reshape(len(array), width, *inner.shape[1:])
+        return _lists_to_numpy(array, depth)
     if pa.types.is_decimal(kind):
         array = array.cast(pa.float64())
     if not (
@@ -57,6 +47,28 @@ def to_numpy(array: Any, depth: int = 0) -> np.ndarray | str:
     if array.null_count and not pa.types.is_floating(array.type):
         array = array.cast(pa.float64())
     return array.to_numpy(zero_copy_only=False)
+
+
+def _lists_to_numpy(array: Any, depth: int) -> np.ndarray | str:
+    import pyarrow.compute as pc
+
+    there = array.is_valid().to_numpy(zero_copy_only=False)
+    if depth > MAX_DEPTH or (len(array) and not there.any()):
+        return "has rows without a value"
+    lists = array.drop_null()
+    sizes = pc.list_value_length(lists).to_numpy(zero_copy_only=False)  # pyright: ignore[reportAttributeAccessIssue]
+    if len(sizes) and (sizes != sizes[0]).any():
+        return "has rows of different lengths"
+    inner = to_numpy(lists.flatten(), depth + 1)
+    if isinstance(inner, str):
+        return inner
+    width = int(sizes[0]) if len(sizes) else max(getattr(array.type, "list_size", 0), 0)
+    values = inner.reshape(len(lists), width, *inner.shape[1:])
+    if there.all():
+        return values
+    filled = np.full((len(array), *values.shape[1:]), np.nan, np.result_type(values, np.float32))
+    filled[there] = values
+    return filled
 
 
 # --- Arrow files (Minari) ---

@@ -187,7 +187,9 @@ def _episodes(
         ends |= flat.astype(bool)
     if successors is not None:
         observations = columns["observations"] if "observations" in columns else read("observations")
-        breaks = _breaks(observations, successors) & ~ends[:-1]
+        if observations.shape != successors.shape:
+            raise DataError(f"'{NEXT}' has the shape {successors.shape} where 'observations' has {observations.shape}.")
+        breaks = breaks_between(observations, successors) & ~ends[:-1]
         if breaks.mean() > MAX_BREAKS if len(breaks) else False:
             raise DataError(
                 f"'{NEXT}' differs from the following row of 'observations' in {breaks.mean():.0%} of the rows, so it "
@@ -215,10 +217,8 @@ def _spans(ends: np.ndarray, has_next: bool, notes: list[str]) -> list[tuple[int
     return list(zip([0, *stops[:-1].tolist()], stops.tolist(), strict=True))
 
 
-def _breaks(observations: np.ndarray, successors: np.ndarray) -> np.ndarray:
+def breaks_between(observations: np.ndarray, successors: np.ndarray) -> np.ndarray:
     """Returns for all rows but the last whether the successor differs from the next row."""
-    if observations.shape != successors.shape:
-        raise DataError(f"'{NEXT}' has the shape {successors.shape} where 'observations' has {observations.shape}.")
     rows, following = as_columns(observations), as_columns(successors)
     kind = np.result_type(rows, np.float32)  # differences of Booleans and of unsigned integers need it
     tolerance = TOLERANCE * np.subtract(rows.max(0), rows.min(0), dtype=kind)

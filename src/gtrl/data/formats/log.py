@@ -98,11 +98,12 @@ def _chosen(
     missing = {column.field for column in (*observed, *goals)} - set(episode.after)
     if missing and episode.after:
         notes.append(f"{min(missing)!r} is not logged after the last action, so the state after it is left out")
-    has_final = bool(episode.after) and not missing
+    actions = pick(episode.rows, acted)
+    has_final = bool(episode.after) and not missing and not np.isnan(actions[-1:]).all()  # else no action leads to it
     return Episode(
         episode.label,
         pick(episode.rows, observed),
-        pick(episode.rows, acted),
+        actions,
         pick(episode.rows, goals) if goals else None,
         pick(episode.after, observed) if has_final else None,
         pick(episode.after, goals) if has_final and goals else None,

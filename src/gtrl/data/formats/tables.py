@@ -14,7 +14,7 @@ import numpy as np
 
 from gtrl.data.formats.arrow import parquet_layouts, parquet_rows
 from gtrl.data.formats.columns import Catalog
-from gtrl.data.formats.flat import Layout, fields_of
+from gtrl.data.formats.flat import MAX_BREAKS, Layout, breaks_between, fields_of
 from gtrl.data.formats.limits import MAX_FIELDS, readable
 from gtrl.data.formats.log import RawEpisode, Source
 from gtrl.errors import DataError
@@ -24,6 +24,7 @@ TIME_NAMES = ("frame_index", "step", "t", "time", "timestamp")  # a column that 
 SEPARATORS = ",;\t"
 MAX_LINE = 2**20  # characters of a line in a CSV file
 _OBSERVATION = re.compile(r"(observations?|obs|states?)([\W_].*|\d+)?", re.IGNORECASE)
+_NEXT = re.compile(r"next[\W_]?(?P<name>.+)", re.IGNORECASE)
 _ACTION = re.compile(r"actions?([\W_].*|\d+)?", re.IGNORECASE)
 
 
@@ -44,19 +45,31 @@ def _table(path: Path, kind: str, layouts: Mapping[str, Layout | str], episode: 
     fields, unusable = fields_of(layouts)
     label = _episode_column(path, list(layouts), episode)
     time = next((name for name in TIME_NAMES if name in layouts and name != label), None)
-    plain = [name for name in fields if name not in (label, time)]
+    following = _next_columns(fields)
+    for name, then in following.items():
+        if _part(name) is not None:
+            unusable[then] = "is the next observation, which is read where it is needed: choose the present one"
+    offered = {name: columns for name, columns in fields.items() if name not in unusable}
+    plain = [name for name in offered if name not in (label, time)]
     observation = [name for name in plain if _OBSERVATION.fullmatch(name)]
     action = [name for name in plain if _ACTION.fullmatch(name)]
-    catalog = Catalog(fields, observation, action, (), unusable)
+    catalog = Catalog(offered, observation, action, (), unusable)
+    notes: list[str] = []
 
     def episodes(wanted: Collection[str]) -> Iterator[RawEpisode]:
         labels = [label] if time is None else [label, time]
-        rows = read(list(dict.fromkeys([*wanted, *labels])), [name for name in labels if name not in wanted])
+        pairs = {name: following[name] for name in wanted if name in following}
+        columns = dict.fromkeys([*wanted, *pairs.values(), *labels])
+        rows = read(list(columns), [name for name in labels if name not in wanted])
         order = None if time is None else rows[time]
-        for name, indices in split_rows(path, rows[label], order, time):
-            yield RawEpisode(name, {key: rows[key][indices] for key in wanted})
+        parts = list(split_rows(path, rows[label], order, time))
+        pairs = _confirmed(pairs, rows, [indices for _, indices in parts], notes)
+        for name, indices in parts:
+            after = {now: rows[then][indices[-1:]] for now, then in pairs.items()}
+            is_logged = not all(np.isnan(values).all() for values in after.values())
+            yield RawEpisode(name, {key: rows[key][indices] for key in wanted}, after if is_logged else {})
 
-    return Source({"format": kind, "path": str(path)}, catalog, episodes)
+    return Source({"format": kind, "path": str(path)}, catalog, episodes, {}, notes)
 
 
 def _episode_column(path: Path, names: Sequence[str], episode: str | None) -> str:
@@ -67,6 +80,49 @@ def _episode_column(path: Path, names: Sequence[str], episode: str | None) -> st
         tried = ", ".join(EPISODE_NAMES)
         raise DataError(f"{path} has no column that names the episode ({tried}): name it with --episode NAME.")
     return found
+
+
+# --- columns of the next observation ---
+
+
+def _next_columns(fields: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Pairs fields with those of the next observation: `x` with `next_x`, `observation_x` also with `next_obs_x`."""
+    pairs: dict[str, str] = {}
+    for name in fields:
+        match = _NEXT.fullmatch(name)
+        if match is None or _ACTION.fullmatch(match["name"]):
+            continue
+        part = _part(match["name"])
+        alike = [each for each in fields if part is not None and _part(each) == part]
+        found = [match["name"]] if match["name"] in fields else alike
+        if len(found) == 1 and len(fields[found[0]]) == len(fields[name]):
+            pairs.setdefault(found[0], name)
+    return pairs
+
+
+def _part(name: str) -> str | None:
+    """Returns which part of the observation a column is by its name: `_x` for `obs_x`, none for other columns."""
+    match = _OBSERVATION.fullmatch(name)
+    return match and (match[2] or "")
+
+
+def _confirmed(
+    pairs: Mapping[str, str], rows: Mapping[str, np.ndarray], parts: Sequence[np.ndarray], notes: list[str]
+) -> dict[str, str]:
+    """Returns the pairs whose second column holds the first one of the following row; the others are noted."""
+    order = np.concatenate(parts)
+    inside = np.delete(np.arange(len(order)), np.cumsum([len(part) for part in parts]) - 1)
+    confirmed = {}
+    for now, then in pairs.items():
+        breaks = breaks_between(rows[now][order], rows[then][order])[inside]
+        if breaks.sum() > MAX_BREAKS * len(breaks):
+            notes.append(f"{then!r} does not hold {now!r} of the following row, so it is not used")
+        else:
+            confirmed[now] = then
+    return confirmed
+
+
+# --- rows ---
 
 
 def split_rows(
