@@ -316,6 +316,55 @@ def test_dictionaries_are_flattened_in_the_order_of_their_names() -> None:
     np.testing.assert_array_equal(found.arrays["observations"], [[2, 2, 0, 1]] * 3)
 
 
+def test_entries_of_an_observation_do_not_hide_other_arrays() -> None:
+    """The previous action and the goal are often in the observation, under the same names."""
+    observed = {"actions": np.full((3, 2), 7), "goals": np.full((3, 1), 8), "q": np.full((3, 1), 9)}
+    episode = {"observations": observed, "actions": np.ones((2, 2)), "goals": np.zeros((3, 1))}
+    found = read_log([episode])
+    np.testing.assert_array_equal(found.arrays["observations"], [[7, 7, 8, 9]] * 3)
+    np.testing.assert_array_equal(found.arrays["actions"][:2], np.ones((2, 2)))
+    np.testing.assert_array_equal(found.arrays["goals"], np.zeros((3, 1)))
+    names = ["observations/actions[0]", "observations/actions[1]", "observations/goals", "q"]
+    assert found.columns["observation"] == names
+    final = {key: rows[-1:] for key, rows in observed.items()}
+    episode["observations"] = {key: rows[:2] for key, rows in observed.items()}
+    following = {key: np.concatenate([rows[1:2], final[key]]) for key, rows in observed.items()}
+    again = read_log([{**episode, "goals": np.zeros((2, 1)), "next_observations": following}], goal=names[2])
+    np.testing.assert_array_equal(again.arrays["observations"], found.arrays["observations"])
+
+
+@pytest.mark.parametrize("storage", ["hdf5", "arrow"])
+def test_dictionaries_of_minari_are_flattened_in_the_order_of_their_names(storage: str) -> None:
+    import minari
+    from gymnasium.spaces import Box, Dict
+    from minari.data_collector import EpisodeBuffer
+
+    boxes = [Box(-bound, bound, (1,), np.float64) for bound in (1, 2)]
+    buffer = EpisodeBuffer(
+        observations={"q": np.full((3, 1), 0.1), "actions": np.full((3, 1), 0.2)},  # pyright: ignore[reportArgumentType]
+        actions={"wrist": np.full((2, 1), 0.3), "arm": np.full((2, 1), 0.4)},  # pyright: ignore[reportArgumentType]
+        rewards=[0.0] * 2,
+        terminations=[False] * 2,
+        truncations=[False, True],
+    )
+    spaces = {
+        "observation_space": Dict({"q": boxes[0], "actions": boxes[0]}),
+        "action_space": Dict({"wrist": boxes[0], "arm": boxes[1]}),
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about a missing author and link to code
+        minari.create_dataset_from_buffers("my/dictionary-v0", [buffer], data_format=storage, **spaces)
+    found = read_log("minari:my/dictionary-v0")
+    assert found.columns["action"] == ["actions/arm", "actions/wrist"]
+    np.testing.assert_array_equal(found.arrays["actions"][:2], [[0.4, 0.3]] * 2)
+    np.testing.assert_array_equal(found.action_high, [2, 1])
+    assert found.columns["observation"] == ["observations/actions", "q"]
+    np.testing.assert_array_equal(found.arrays["observations"], [[0.2, 0.1]] * 3)
+    again = read_log([{"observations": buffer.observations, "actions": buffer.actions}])
+    assert_same(again, found.arrays)
+    assert again.columns == found.columns
+
+
 def test_goal_that_is_not_logged_after_the_last_action_costs_the_last_state(tmp_path: Path) -> None:
     found = read_log(logs.write_robomimic(tmp_path / "x.hdf5", LOG), goal="states[:2]")
     expected = logs.without_last_states(LOG)
@@ -610,6 +659,10 @@ def test_bad_input_is_one_sentence(kind: str, tmp_path: Path, capsys: pytest.Cap
         ),
         ([([[1], [1, 2]], np.zeros((2, 1)))], "episode 0: the rows of 'observations' differ in length"),
         ([(np.zeros((3, 64, 64, 3), np.uint8), np.zeros((2, 1)))], "'observations' holds pixels"),
+        (
+            [({"a/b": np.zeros((3, 1)), "a": {"b": np.ones((3, 1))}}, np.zeros((2, 1)))],
+            "episode 0 has two arrays called 'observations/a/b'",
+        ),
         ([(np.array(["a", "b"]), np.zeros((2, 1)))], "'observations' does not hold real numbers"),
         (7, "a log of type int cannot be read"),
     ],

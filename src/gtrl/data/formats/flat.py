@@ -81,9 +81,17 @@ def _description(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def to_array(label: str, name: str, value: Any) -> np.ndarray:
+    """Converts an array or nested lists."""
+    try:
+        return np.asarray(value)
+    except ValueError as cause:
+        raise DataError(f"{label}: the rows of {name!r} differ in length.") from cause
+
+
 def arrays_source(arrays: Mapping[str, Any]) -> Source:
     """Wraps arrays in memory, with the names of an npz file."""
-    found = {str(name): np.asarray(value) for name, value in arrays.items() if value is not None}
+    found = {str(name): to_array("the log", str(name), value) for name, value in arrays.items() if value is not None}
     layouts: dict[str, Layout | str] = {name: (value.shape, value.dtype) for name, value in found.items()}
     return flat_source({"format": "arrays"}, layouts, found.__getitem__)
 
