@@ -14,9 +14,9 @@ import gymnasium as gym
 import h5py
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+from pyarrow.csv import write_csv
 from test_data import is_one_sentence
 
 from gtrl.cli import main
@@ -214,9 +214,8 @@ def test_float32_stays_float32_and_other_numbers_become_float64() -> None:
 
 
 def csv_of(path: Path) -> Path:
-    table = pq.read_table(path)
-    pa.csv.write_csv(table, path := path.with_suffix(".csv"))
-    return path
+    write_csv(pq.read_table(path), table := path.with_suffix(".csv"))
+    return table
 
 
 NOON = "2024-05-01T12:00:00"
@@ -301,7 +300,7 @@ def test_goal_environment_gives_the_achieved_goal(storage: str, minari_folder: P
     assert any("'desired_goal' is the commanded goal" in note for note in desired.source["notes"])
     part = read_log(folder, observation=["observation[2:]", "achieved_goal"], goal="-1")
     np.testing.assert_array_equal(part.arrays["observations"], LOG["observations"][:, [2, 3, 0, 1]])
-    np.testing.assert_array_equal(part.arrays["goals"], LOG["observations"][:, 3:])
+    np.testing.assert_array_equal(part.arrays["goals"], LOG["observations"][:, 1:2])
     names = ["observation[2]", "observation[3]", "achieved_goal[0]", "achieved_goal[1]"]
     assert part.columns["observation"] == names
 
@@ -347,13 +346,13 @@ def test_dictionaries_of_minari_are_flattened_in_the_order_of_their_names(storag
         terminations=[False] * 2,
         truncations=[False, True],
     )
-    spaces = {
-        "observation_space": Dict({"q": boxes[0], "actions": boxes[0]}),
-        "action_space": Dict({"wrist": boxes[0], "arm": boxes[1]}),
-    }
+    observation_space, action_space = Dict(q=boxes[0], actions=boxes[0]), Dict(wrist=boxes[0], arm=boxes[1])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about a missing author and link to code
-        minari.create_dataset_from_buffers("my/dictionary-v0", [buffer], data_format=storage, **spaces)
+        minari.create_dataset_from_buffers(
+            "my/dictionary-v0", [buffer], data_format=storage,
+            observation_space=observation_space, action_space=action_space,
+        )  # fmt: skip
     found = read_log("minari:my/dictionary-v0")
     assert found.columns["action"] == ["actions/arm", "actions/wrist"]
     np.testing.assert_array_equal(found.arrays["actions"][:2], [[0.4, 0.3]] * 2)
@@ -399,6 +398,14 @@ CATALOG = Catalog(
 )
 def test_selectors(text: str, role: Any, expected: list[tuple[str, int]]) -> None:
     assert [tuple(column) for column in CATALOG.choose(text, role)] == expected
+
+
+def test_slices_for_the_goal_count_the_chosen_observation() -> None:
+    found = read_log(LOG, observation="observations[1:3]", goal="0:2")
+    np.testing.assert_array_equal(found.arrays["goals"], LOG["observations"][:, 1:3])
+    assert found.columns["goal"] == ["observations[1]", "observations[2]"]
+    with pytest.raises(DataError, match=r"^0:3 is outside of the observation, which has 2 columns"):
+        read_log(LOG, observation="observations[1:3]", goal="0:3")
 
 
 @pytest.mark.parametrize(
@@ -537,6 +544,10 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda p: (lerobot(p), {"observation": ["observation.images.top"]}),
         "pixels, which are not supported yet",
     ),
+    "float pixels": (
+        lambda p: npz(p / "x.npz", **{**LOG, "timeouts": LOG["terminals"], "observations": np.zeros((18, 8, 8, 3))}),
+        "pixels (three or more axes per row), which are not supported yet",
+    ),
     "path in an id": (lambda _: "minari:../../etc/reach-v0", "is not the id of a Minari dataset"),
     "absolute id": (lambda _: "minari:/etc/reach-v0", "is not the id of a Minari dataset"),
     "unknown id": (lambda _: "minari:robot/none-v0", "there is no Minari dataset 'robot/none-v0'"),
@@ -659,6 +670,7 @@ def test_bad_input_is_one_sentence(kind: str, tmp_path: Path, capsys: pytest.Cap
         ),
         ([([[1], [1, 2]], np.zeros((2, 1)))], "episode 0: the rows of 'observations' differ in length"),
         ([(np.zeros((3, 64, 64, 3), np.uint8), np.zeros((2, 1)))], "'observations' holds pixels"),
+        ([(np.zeros((3, 32, 32, 3), np.float32), np.zeros((2, 1)))], "'observations' looks like pixels (three or"),
         (
             [({"a/b": np.zeros((3, 1)), "a": {"b": np.ones((3, 1))}}, np.zeros((2, 1)))],
             "episode 0 has two arrays called 'observations/a/b'",

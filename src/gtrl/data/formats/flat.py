@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gtrl.data.formats.columns import NO_PIXELS, Catalog, as_columns, column_names
+from gtrl.data.formats.columns import LIKE_PIXELS, NO_PIXELS, Catalog, as_columns, column_names
 from gtrl.data.formats.limits import MAX_FIELDS
 from gtrl.data.formats.log import RawEpisode, Source
 from gtrl.errors import DataError
@@ -29,12 +29,14 @@ def unusable_reason(shape: tuple[int, ...], dtype: np.dtype) -> str | None:
     """Says why an array cannot be a field, if so: it holds pixels, or no real numbers."""
     if dtype.kind not in "biuf":
         return "does not hold real numbers"
-    if len(shape) == 0 or 0 in shape[1:]:
+    if len(shape) == 0 or min(shape[1:], default=1) <= 0:
         return "has no columns"
-    if width_of(shape) > MAX_FIELDS and dtype != np.uint8:
-        return f"has {width_of(shape):,} columns, more than {MAX_FIELDS:,}"
-    if dtype == np.uint8 and (len(shape) >= 3 or width_of(shape) > MAX_FIELDS):
+    if dtype == np.uint8 and (len(shape) > 2 or width_of(shape) > MAX_FIELDS):
         return NO_PIXELS
+    if len(shape) > 3:
+        return LIKE_PIXELS
+    if width_of(shape) > MAX_FIELDS:
+        return f"has {width_of(shape):,} columns, more than {MAX_FIELDS:,}"
     return None
 
 
@@ -44,7 +46,7 @@ def width_of(shape: tuple[int, ...]) -> int:
 
 
 def fields_of(
-    layouts: Mapping[str, Layout | str], names: Mapping[str, list[str]] | None = None
+    layouts: Mapping[str, Layout | str], names: Mapping[str, list[str] | None] | None = None
 ) -> tuple[dict[str, list[str]], dict[str, str]]:
     """Divides arrays into fields, with names for their columns, and those that cannot be used, with the reason."""
     fields, unusable = {}, {}

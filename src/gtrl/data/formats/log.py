@@ -62,7 +62,7 @@ def read_source(source: Source, observation: Selectors, goal: Selectors, action:
     catalog = source.catalog
     observed = catalog.choose(observation, "observation")
     acted = catalog.choose(action, "action")
-    goals = catalog.choose(goal, "goal")
+    goals = catalog.choose(goal, "goal", observed)
     fields = {column.field for column in (*observed, *acted, *goals)}
     notes: list[str] = []
     episodes = [_chosen(each, catalog, observed, acted, goals, notes) for each in source.episodes(fields)]
