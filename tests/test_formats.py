@@ -25,6 +25,7 @@ from gtrl.data.formats.columns import Catalog
 from gtrl.data.formats.convert import convert
 from gtrl.data.formats.log import NO_SUCCESSOR, Episode, Log, assemble
 from gtrl.data.formats.minari import write_minari
+from gtrl.data.load import load_dataset
 from gtrl.errors import DataError, GtrlError
 from gtrl.io.scaling import fit_scaling
 
@@ -181,6 +182,37 @@ def test_rows_without_successor_are_one_per_row(tmp_path: Path) -> None:
         "the 7 rows after the last marked end of an episode are read as an episode",
         NO_SUCCESSOR,
     ]
+
+
+@pytest.mark.parametrize("kind", ["npz", "arrays", "d4rl"])
+def test_rows_after_the_last_mark_are_an_episode(kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Training reads them as converting does."""
+    arrays = {**LOG, "terminals": LOG["terminals"] & (np.arange(18) < 17)}
+    source: Any = arrays
+    if kind == "npz":
+        source = npz(tmp_path / "x.npz", **arrays)
+    elif kind == "d4rl":
+        with h5py.File(source := tmp_path / "x.h5", "w") as file:
+            file.update(arrays)
+    found = convert(source, tmp_path / "y.npz")
+    assert_same(found, LOG)
+    note = "the 8 rows after the last marked end of an episode are read as an episode"
+    assert found.source["notes"] == [note]
+    np.testing.assert_array_equal(load_dataset(source).train.ends, load_dataset(tmp_path / "y.npz").train.ends)
+    assert note in caplog.text
+
+
+def test_arrays_of_one_axis_have_one_column(tmp_path: Path) -> None:
+    log = {**LOG, "observations": LOG["observations"][:, 0], "actions": LOG["actions"][:, 0]}
+    path = npz(tmp_path / "x.npz", **log)
+    episodes = list(logs.episodes_of(log))
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.update(log)
+    for source in (path, log, episodes, tmp_path / "x.h5"):
+        found = load_dataset(source).train
+        assert found.spec == (1, 1, 1)
+        np.testing.assert_array_equal(found.ends, load_dataset(LOG).train.ends)
+        assert_same(read_log(source), {**log, **{key: log[key][:, None] for key in ("observations", "actions")}})
 
 
 def test_unmarked_end_of_an_episode_is_found_by_its_successor() -> None:
@@ -526,6 +558,17 @@ def minari_deep() -> str:
     return "minari:robot/deep-v0"
 
 
+def parquet(path: Path, **columns: Any) -> Path:
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def repeated_name(path: Path) -> Path:
+    ones = pa.array([1, 1])
+    pq.write_table(pa.Table.from_arrays([ones] * 4, ["episode", "obs", "obs", "action"]), path)
+    return path
+
+
 def csv_text(path: Path, text: str) -> Path:
     path.write_text(text)
     return path
@@ -574,6 +617,19 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
     "one-row episode": (
         lambda p: npz(p / "x.npz", **{**LOG, "terminals": np.arange(18) % 17 == 0}),
         "episode 0 has a single state",
+    ),
+    "empty parquet": (
+        lambda p: parquet(p / "x.parquet", episode=pa.array([], pa.int64()), obs=pa.array([], pa.float64())),
+        "x.parquet has no rows",
+    ),
+    "two columns of one name": (lambda p: repeated_name(p / "x.parquet"), "has two columns called 'obs'"),
+    "two cells of one name": (
+        lambda p: csv_text(p / "x.csv", "episode,obs,obs,action\n0,1,1,1\n"),
+        "has two columns called 'obs'",
+    ),
+    "too large": (
+        lambda p: npz(p / "x.npz", **changed(observations=1e39)),
+        "'observations' holds numbers too large for float32 in 1 rows, first in row 2",
     ),
     "no rows": (
         lambda p: npz(p / "x.npz", **logs.transitions_of({name: values[:0] for name, values in LOG.items()})),
@@ -676,6 +732,9 @@ def test_bad_input_is_one_sentence(kind: str, tmp_path: Path, capsys: pytest.Cap
             "episode 0 has two arrays called 'observations/a/b'",
         ),
         ([(np.array(["a", "b"]), np.zeros((2, 1)))], "'observations' does not hold real numbers"),
+        ({"observations": np.zeros((3, 1)), "actions": np.zeros((2, 1))}, "the log has neither 'terminals' nor"),
+        ({"observations": {"q": np.zeros((3, 1))}, "terminals": [0, 0, 1]}, "the 'observations' of a log in one piece"),
+        ({"observations": [[1], [1, 2]], "terminals": [0, 1]}, "the log: the rows of 'observations' differ in length"),
         (7, "a log of type int cannot be read"),
     ],
 )

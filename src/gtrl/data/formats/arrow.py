@@ -2,13 +2,14 @@
 
 import itertools
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gtrl.data.formats.flat import Layout
-from gtrl.data.formats.limits import MAX_DEPTH, Budget, import_extra, readable
+from gtrl.data.formats.limits import MAX_DEPTH, Budget, check_names, import_extra, readable
 from gtrl.errors import DataError
 
 BATCH_ROWS = 65_536  # rows of a parquet file that are read at a time
@@ -130,21 +131,26 @@ def _joined(parts: dict[str, list[np.ndarray]], where: Path | str) -> dict[str, 
 # --- parquet files (tables, LeRobot) ---
 
 
-def _parquet(path: Path) -> Any:
-    return import_extra("pyarrow.parquet", "lerobot", "reading parquet").ParquetFile(str(path))
+@contextmanager
+def _parquet(path: Path) -> Iterator[Any]:
+    with (
+        readable(path, "parquet file"),
+        import_extra("pyarrow.parquet", "lerobot", "reading parquet").ParquetFile(str(path)) as file,
+    ):
+        check_names(path, file.schema_arrow.names)
+        yield file
 
 
 def parquet_layouts(path: Path) -> dict[str, Layout | str]:
     """Returns the layouts of a file's columns; the number of elements of a list is that of the first row."""
     found: dict[str, Layout | str] = {}
-    with readable(path, "parquet file"), _parquet(path) as file:
+    with _parquet(path) as file:
         rows = file.metadata.num_rows
         budget = Budget(path, path.stat().st_size)
         first = next(file.iter_batches(batch_size=1), None)
-        for column in file.schema_arrow.names:
-            if first is None or column not in first.schema.names:
-                found[column] = "has no rows"
-                continue
+        if first is None or not len(first):
+            raise DataError(f"{path} has no rows.")
+        for column in first.schema.names:
             budget.claim(first.column(column).nbytes)
             values = to_numpy(first.column(column))
             found[column] = values if isinstance(values, str) else ((rows, *values.shape[1:]), values.dtype)
@@ -156,7 +162,7 @@ def parquet_rows(files: Sequence[Path], wanted: Collection[str], labels: Collect
     budget = Budget(files[0].parent if len(files) > 1 else files[0], sum(path.stat().st_size for path in files))
     parts: dict[str, list[np.ndarray]] = {name: [] for name in wanted}
     for path in files:
-        with readable(path, "parquet file"), _parquet(path) as file:
+        with _parquet(path) as file:
             missing = [name for name in wanted if name not in file.schema_arrow.names]
             if missing:
                 raise DataError(f"{path} has no column {missing[0]!r}.")

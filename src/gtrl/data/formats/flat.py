@@ -16,7 +16,7 @@ from gtrl.data.formats.columns import LIKE_PIXELS, NO_PIXELS, Catalog, as_column
 from gtrl.data.formats.limits import MAX_FIELDS
 from gtrl.data.formats.log import RawEpisode, Source
 from gtrl.errors import DataError
-from gtrl.io.npz import layout_of, names_in, read_npz
+from gtrl.io.npz import layout_of, names_in, read_npz, shapes_in
 
 Layout = tuple[tuple[int, ...], np.dtype]  # shape and type of an array
 MARKS = ("terminals", "timeouts")
@@ -74,6 +74,16 @@ def npz_source(path: Path) -> Source:
     return flat_source(origin, layouts, lambda name: read_npz(path, DataError, (name,))[name], description)
 
 
+def is_complete(path: Path) -> bool:
+    """Returns whether an npz file needs no completion to be a dataset: all arrays have columns, all rows an episode."""
+    shapes = shapes_in(path, DataError, ("observations", "actions", "goals"))
+    terminals = read_npz(path, DataError, ("terminals",)).get("terminals")
+    if terminals is None or terminals.dtype.kind not in "biuf":
+        return True  # it is not a log either: the checks of a dataset have the better message
+    last = np.flatnonzero(terminals)[-1:]
+    return (not len(last) or last[0] == terminals.size - 1) and all(len(shape) != 1 for shape in shapes.values())
+
+
 def _description(path: Path) -> dict[str, Any]:
     """Reads the description of a dataset file: names of its columns and bounds of its actions."""
     try:
@@ -93,6 +103,11 @@ def to_array(label: str, name: str, value: Any) -> np.ndarray:
 
 def arrays_source(arrays: Mapping[str, Any]) -> Source:
     """Wraps arrays in memory, with the names of an npz file."""
+    if isinstance(arrays.get("observations"), Mapping):
+        raise DataError("the 'observations' of a log in one piece cannot be a dictionary: give a list of episodes.")
+    if "observations" in arrays and not any(name in arrays for name in MARKS):
+        advice = "add 'terminals', or give a single episode in a list, [episode]"
+        raise DataError(f"the log has neither 'terminals' nor 'timeouts', which mark an episode's last row: {advice}.")
     found = {str(name): to_array("the log", str(name), value) for name, value in arrays.items() if value is not None}
     layouts: dict[str, Layout | str] = {name: (value.shape, value.dtype) for name, value in found.items()}
     return flat_source({"format": "arrays"}, layouts, found.__getitem__)

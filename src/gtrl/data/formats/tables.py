@@ -15,7 +15,7 @@ import numpy as np
 from gtrl.data.formats.arrow import parquet_layouts, parquet_rows
 from gtrl.data.formats.columns import Catalog
 from gtrl.data.formats.flat import MAX_BREAKS, Layout, breaks_between, fields_of
-from gtrl.data.formats.limits import MAX_FIELDS, readable
+from gtrl.data.formats.limits import MAX_FIELDS, check_names, readable
 from gtrl.data.formats.log import RawEpisode, Source
 from gtrl.errors import DataError
 
@@ -201,9 +201,7 @@ def _header(path: Path) -> list[str]:
         header = [name.strip() for name in next(_lines(path), [])]
     if not any(header) or len(header) > MAX_FIELDS:
         raise DataError(f"{path} is not a readable CSV file; its first line must name the columns.")
-    repeated = [name for name in header if header.count(name) > 1]
-    if repeated:
-        raise DataError(f"{path} has two columns called {repeated[0]!r}.")
+    check_names(path, header)
     return header
 
 
