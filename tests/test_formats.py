@@ -1,6 +1,5 @@
 """Logs of other tools: every format gives the same arrays, and damaged or unclear ones one sentence."""
 
-import gc
 import json
 import os
 import sys
@@ -47,54 +46,6 @@ def assert_same(found: Log, expected: Arrays) -> None:
 
 
 # --- the same log through every format ---
-
-
-class Replay(gym.Env):
-    """Replays the states of a log, so that Minari's collector records exactly these. Its goals are the positions."""
-
-    def __init__(self, log: Arrays, *, with_goals: bool) -> None:
-        self.remaining = logs.episodes_of(log)
-        self.with_goals = with_goals
-        box = gym.spaces.Box(-np.inf, np.inf, (4,), np.float64)
-        goal = gym.spaces.Box(-np.inf, np.inf, (2,), np.float64)
-        goals = gym.spaces.Dict({"observation": box, "achieved_goal": goal, "desired_goal": goal})
-        self.observation_space = goals if with_goals else box
-        self.action_space = gym.spaces.Box(-logs.BOUND, logs.BOUND, (2,), np.float64)
-
-    def observe(self) -> Any:
-        state = self.states[self.step_number]
-        goals = {"observation": state, "achieved_goal": state[:2], "desired_goal": np.ones(2)}
-        return goals if self.with_goals else state
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        self.states, self.actions = next(self.remaining)
-        self.step_number = 0
-        return self.observe(), {}
-
-    def step(self, action: np.ndarray) -> Any:
-        self.step_number += 1
-        return self.observe(), 0.0, False, self.step_number == len(self.states) - 1, {}
-
-
-def collect_minari(name: str, storage: str = "hdf5", *, with_goals: bool = False) -> str:
-    """Records the log with Minari's own collector."""
-    import minari
-
-    env = Replay(LOG, with_goals=with_goals)
-    with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # it has no author and no link to code; the collector leaves a folder to be removed
-        collector = minari.DataCollector(env, data_format=storage)
-        for _ in range(LOG["terminals"].sum()):
-            collector.reset()
-            for action in env.actions:
-                collector.step(action)
-        collector.create_dataset(name)
-        collector.close()
-        del collector
-        gc.collect()
-    return name
 
 
 def npz(path: Path, **arrays: Any) -> Path:
@@ -146,8 +97,8 @@ WHOLE: dict[str, Callable[[Path], Any]] = {
     "python": lambda _: python_episodes(following=False),
     "python-next": lambda _: python_episodes(following=True),
     "python-pairs": lambda _: list(logs.episodes_of(LOG)),
-    "minari-hdf5": lambda _: f"minari:{collect_minari('robot/reach-v0')}",
-    "minari-arrow": lambda _: collect_minari("robot/arrow/reach-v0", "arrow"),
+    "minari-hdf5": lambda _: f"minari:{logs.collect_minari(LOG, 'robot/reach-v0')}",
+    "minari-arrow": lambda _: logs.collect_minari(LOG, "robot/arrow/reach-v0", "arrow"),
 }
 
 
@@ -325,7 +276,7 @@ def test_columns_that_are_not_the_next_observation_are_not_used(tmp_path: Path) 
 
 @pytest.mark.parametrize("storage", ["hdf5", "arrow"])
 def test_goal_environment_gives_the_achieved_goal(storage: str, minari_folder: Path) -> None:
-    folder = str(minari_folder / collect_minari("robot/goals-v0", storage, with_goals=True))
+    folder = str(minari_folder / logs.collect_minari(LOG, "robot/goals-v0", storage, with_goals=True))
     assert_same(read_log(folder), {**LOG, "goals": LOG["observations"][:, :2]})
     desired = read_log(folder, goal=["desired_goal"])
     np.testing.assert_array_equal(desired.arrays["goals"], np.ones((18, 2)))
@@ -545,14 +496,16 @@ def bomb_parquet(path: Path) -> Path:
 
 def minari_without(pattern: str, storage: str = "hdf5") -> str:
     """A Minari dataset with a truncated file."""
-    folder = Path(os.environ["MINARI_DATASETS_PATH"]) / collect_minari("robot/cut-v0", storage) / "data"
+    folder = Path(os.environ["MINARI_DATASETS_PATH"]) / logs.collect_minari(LOG, "robot/cut-v0", storage) / "data"
     truncated(next(folder.glob(pattern)))
     return "minari:robot/cut-v0"
 
 
 def minari_deep() -> str:
     """A Minari dataset whose observation space is nested too deeply."""
-    path = Path(os.environ["MINARI_DATASETS_PATH"]) / collect_minari("robot/deep-v0") / "data" / "metadata.json"
+    path = (
+        Path(os.environ["MINARI_DATASETS_PATH"]) / logs.collect_minari(LOG, "robot/deep-v0") / "data" / "metadata.json"
+    )
     space = '{"subspaces": {"a": ' * 5000 + "{}" + "}}" * 5000
     path.write_text(json.dumps(json.loads(path.read_text()) | {"observation_space": space}))
     return "minari:robot/deep-v0"
@@ -750,7 +703,7 @@ def test_bad_episodes(episodes: Any, message: str) -> None:
     [
         ("h5py", "hdf5", lambda p: logs.write_d4rl(p / "x.hdf5", LOG)),
         ("pyarrow.parquet", "lerobot", lambda p: logs.write_lerobot(p, LOG)),
-        ("h5py", "minari", lambda _: f"minari:{collect_minari('a-v0')}"),
+        ("h5py", "minari", lambda _: f"minari:{logs.collect_minari(LOG, 'a-v0')}"),
     ],
 )
 def test_missing_extra_is_named(
