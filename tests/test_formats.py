@@ -634,6 +634,10 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda p: csv_text(p / "x.csv", "episode,t,obs,action\n0,1,1,1\n0,1,1,1\n"),
         "has two rows with t = 1",
     ),
+    "two rows of one time": (
+        lambda p: csv_text(p / "x.csv", f"episode,t,obs,action\n0,{NOON}Z,1,1\n0,2024-05-01T14:00:00+02:00,1,1\n"),
+        f"has two rows with t = {NOON}Z",
+    ),
     "empty cell for a step": (
         lambda p: csv_text(p / "x.csv", "episode,t,obs,action\n0,0,0,1\n0,1,1,1\n0,,2,1\n0,10,3,1\n"),
         "the column 't' orders the rows, so it must hold numbers or timestamps; row 3 has ''",

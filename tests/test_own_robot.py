@@ -106,7 +106,7 @@ def same_data(found: Data, expected: Data) -> bool:
     """Whether everything that training reads is the same, bit for bit."""
     arrays = zip(found.train, expected.train, strict=True)
     return found.scaling == expected.scaling and all(
-        (one is None) == (other is None) and (one is None or np.array_equal(one, other)) for one, other in arrays
+        one is other if one is None or other is None else np.array_equal(one, other) for one, other in arrays
     )
 
 

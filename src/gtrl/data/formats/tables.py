@@ -141,8 +141,9 @@ def split_rows(
             raise DataError(f"the rows of episode {label} are not contiguous, and no column orders them ({tried}).")
         rows = np.arange(len(rank))
     else:
-        rows = np.lexsort((_times(path, str(time), order), rank))
-        repeated = (np.diff(rank[rows]) == 0) & (order[rows][1:] == order[rows][:-1])
+        times = _times(path, str(time), order)
+        rows = np.lexsort((times, rank))
+        repeated = (np.diff(rank[rows]) == 0) & (times[rows][1:] == times[rows][:-1])
         if repeated.any():
             row = rows[int(np.argmax(repeated))]
             raise DataError(f"episode {labels[row]} has two rows with {time} = {order[row]}.")
