@@ -1,12 +1,15 @@
-"""Writes one small log in the formats of other tools, by their specifications, with h5py and pyarrow alone."""
+"""Writes one small log in the formats of other tools, by their specifications; for Minari with its own collector."""
 
 import csv
+import gc
 import json
+import warnings
 from collections.abc import Iterator
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import h5py
 import numpy as np
 import pyarrow as pa
@@ -15,6 +18,13 @@ import pyarrow.parquet as pq
 STATE_NAMES = ["x", "y", "speed", "pressure"]
 MOTOR_NAMES = ["shoulder", "elbow"]
 BOUND = 5.0  # of the actions
+STATISTICS = {  # of a feature, in LeRobot's metadata
+    "min": lambda rows: rows.min(0),
+    "max": lambda rows: rows.max(0),
+    "mean": lambda rows: rows.mean(0),
+    "std": lambda rows: rows.std(0),
+    "count": lambda rows: np.array([len(rows)]),
+}
 
 
 def save(path: Path, **arrays: Any) -> Path:
@@ -115,7 +125,10 @@ def write_parquet(path: Path, log: dict[str, np.ndarray]) -> Path:
 
 
 def write_lerobot(folder: Path, log: dict[str, np.ndarray]) -> Path:
-    """Version 3, by its specification: the states without the last of each episode, in two data files."""
+    """Version 3: the states without the last of each episode, in two data files.
+
+    All files and columns are those that lerobot 0.4.4 writes; of the statistics, which also have quantiles, only some.
+    """
     rows = without_last_states(log)
     episodes = np.cumsum(rows["terminals"]) - rows["terminals"]
     lengths = np.bincount(episodes)
@@ -133,9 +146,27 @@ def write_lerobot(folder: Path, log: dict[str, np.ndarray]) -> Path:
     )
     for part, mask in enumerate((episodes == 0, episodes > 0)):
         _write_table(folder / f"data/chunk-000/file-{part:03d}.parquet", table.filter(pa.array(mask)))
-    listed = {"episode_index": np.arange(len(lengths)), "tasks": [["reach"]] * len(lengths), "length": lengths}
+    numbers, zeros, ends = np.arange(len(lengths)), np.zeros(len(lengths), np.int64), np.cumsum(lengths)
+    listed: dict[str, Any] = {
+        "episode_index": numbers,
+        "tasks": [["reach"]] * len(lengths),
+        "length": lengths,
+        "data/chunk_index": zeros,
+        "data/file_index": np.minimum(numbers, 1),
+        "dataset_from_index": ends - lengths,
+        "dataset_to_index": ends,
+    }
+    statistics: dict[str, dict[str, Any]] = {}
+    for feature, key in (("observation.state", "observations"), ("action", "actions")):
+        parts = np.split(rows[key], ends[:-1])
+        statistics[feature] = {name: summary(rows[key]).tolist() for name, summary in STATISTICS.items()}
+        for name, summary in STATISTICS.items():
+            listed[f"stats/{feature}/{name}"] = [summary(part).tolist() for part in parts]
+    listed |= {"meta/episodes/chunk_index": zeros, "meta/episodes/file_index": zeros}
     _write_table(folder / "meta/episodes/chunk-000/file-000.parquet", pa.table(listed))
-    _write_table(folder / "meta/tasks.parquet", pa.table({"task_index": [0], "__index_level_0__": ["reach"]}))
+    tasks = pa.table({"task_index": [0], "__index_level_0__": pa.array(["reach"], pa.large_string())})
+    _write_table(folder / "meta/tasks.parquet", tasks)
+    (folder / "meta/stats.json").write_text(json.dumps(statistics))
     features = {
         "observation.state": {"dtype": "float64", "shape": [4], "names": STATE_NAMES},
         "action": {"dtype": "float64", "shape": [2], "names": {"motors": MOTOR_NAMES}},
@@ -153,6 +184,8 @@ def write_lerobot(folder: Path, log: dict[str, np.ndarray]) -> Path:
         "total_frames": len(frames),
         "total_tasks": 1,
         "chunks_size": 1000,
+        "data_files_size_in_mb": 100,
+        "video_files_size_in_mb": 200,
         "fps": 20,
         "splits": {"train": f"0:{len(lengths)}"},
         "data_path": "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet",
@@ -170,3 +203,49 @@ def _vectors(rows: np.ndarray) -> pa.Array:
 def _write_table(path: Path, table: pa.Table) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(table, path)
+
+
+class Replay(gym.Env):
+    """Replays the states of a log, so that Minari's collector records exactly these. Its goals are the positions."""
+
+    def __init__(self, log: dict[str, np.ndarray], *, with_goals: bool) -> None:
+        self.remaining = episodes_of(log)
+        self.with_goals = with_goals
+        box = gym.spaces.Box(-np.inf, np.inf, (4,), np.float64)
+        goal = gym.spaces.Box(-np.inf, np.inf, (2,), np.float64)
+        goals = gym.spaces.Dict({"observation": box, "achieved_goal": goal, "desired_goal": goal})
+        self.observation_space = goals if with_goals else box
+        self.action_space = gym.spaces.Box(-BOUND, BOUND, (2,), np.float64)
+
+    def observe(self) -> Any:
+        state = self.states[self.step_number]
+        goals = {"observation": state, "achieved_goal": state[:2], "desired_goal": np.ones(2)}
+        return goals if self.with_goals else state
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self.states, self.actions = next(self.remaining)
+        self.step_number = 0
+        return self.observe(), {}
+
+    def step(self, action: np.ndarray) -> Any:
+        self.step_number += 1
+        return self.observe(), 0.0, False, self.step_number == len(self.states) - 1, {}
+
+
+def collect_minari(log: dict[str, np.ndarray], name: str, storage: str = "hdf5", *, with_goals: bool = False) -> str:
+    """Records a log with Minari's own collector."""
+    import minari
+
+    env = Replay(log, with_goals=with_goals)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about a missing author and link to code, and a folder that is left behind
+        collector = minari.DataCollector(env, data_format=storage)
+        for _ in range(log["terminals"].sum()):
+            collector.reset()
+            for action in env.actions:
+                collector.step(action)
+        collector.create_dataset(name)
+        collector.close()
+        del collector
+        gc.collect()
+    return name

@@ -1,6 +1,5 @@
 """Logs of other tools: every format gives the same arrays, and damaged or unclear ones one sentence."""
 
-import gc
 import json
 import os
 import sys
@@ -16,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow.csv import write_csv
 from test_data import is_one_sentence
 
 from gtrl.cli import main
@@ -24,6 +24,7 @@ from gtrl.data.formats.columns import Catalog
 from gtrl.data.formats.convert import convert
 from gtrl.data.formats.log import NO_SUCCESSOR, Episode, Log, assemble
 from gtrl.data.formats.minari import write_minari
+from gtrl.data.load import load_dataset
 from gtrl.errors import DataError, GtrlError
 from gtrl.io.scaling import fit_scaling
 
@@ -47,54 +48,6 @@ def assert_same(found: Log, expected: Arrays) -> None:
 # --- the same log through every format ---
 
 
-class Replay(gym.Env):
-    """Replays the states of a log, so that Minari's collector records exactly these. Its goals are the positions."""
-
-    def __init__(self, log: Arrays, *, with_goals: bool) -> None:
-        self.remaining = logs.episodes_of(log)
-        self.with_goals = with_goals
-        box = gym.spaces.Box(-np.inf, np.inf, (4,), np.float64)
-        goal = gym.spaces.Box(-np.inf, np.inf, (2,), np.float64)
-        goals = gym.spaces.Dict({"observation": box, "achieved_goal": goal, "desired_goal": goal})
-        self.observation_space = goals if with_goals else box
-        self.action_space = gym.spaces.Box(-logs.BOUND, logs.BOUND, (2,), np.float64)
-
-    def observe(self) -> Any:
-        state = self.states[self.step_number]
-        goals = {"observation": state, "achieved_goal": state[:2], "desired_goal": np.ones(2)}
-        return goals if self.with_goals else state
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        self.states, self.actions = next(self.remaining)
-        self.step_number = 0
-        return self.observe(), {}
-
-    def step(self, action: np.ndarray) -> Any:
-        self.step_number += 1
-        return self.observe(), 0.0, False, self.step_number == len(self.states) - 1, {}
-
-
-def collect_minari(name: str, storage: str = "hdf5", *, with_goals: bool = False) -> str:
-    """Records the log with Minari's own collector."""
-    import minari
-
-    env = Replay(LOG, with_goals=with_goals)
-    with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # it has no author and no link to code; the collector leaves a folder to be removed
-        collector = minari.DataCollector(env, data_format=storage)
-        for _ in range(LOG["terminals"].sum()):
-            collector.reset()
-            for action in env.actions:
-                collector.step(action)
-        collector.create_dataset(name)
-        collector.close()
-        del collector
-        gc.collect()
-    return name
-
-
 def npz(path: Path, **arrays: Any) -> Path:
     np.savez(path, **arrays)
     return path
@@ -108,6 +61,27 @@ def python_episodes(*, following: bool) -> Iterator[dict[str, Any]]:
             yield {"observations": states.tolist(), "actions": actions, "seed": 3}
 
 
+def table_of_transitions(path: Path, observation: str, following: str) -> Path:
+    """One row per transition, with the next observation; a column of the observation is called `{observation}_x`."""
+    rows = logs.transitions_of(LOG)
+    columns: dict[str, Any] = {"episode": np.cumsum(rows["timeouts"]) - rows["timeouts"]}
+    for name, prefix in (("observations", observation), ("next_observations", following)):
+        columns |= {f"{prefix}_{key}": rows[name][:, index] for index, key in enumerate(logs.STATE_NAMES)}
+    columns |= {f"action_{index}": rows["actions"][:, index] for index in range(2)}
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def table_of_lists(path: Path) -> Path:
+    """One row per state with lists, where the last action of an episode is null."""
+    actions = [None if last else row for row, last in zip(LOG["actions"].tolist(), LOG["terminals"], strict=True)]
+    episodes = np.cumsum(LOG["terminals"]) - LOG["terminals"]
+    states = [pa.array(LOG["observations"].tolist()), pa.array(np.roll(LOG["observations"], -1, 0).tolist())]
+    columns = {"episode": episodes, "state": states[0], "next.state": states[1], "action": pa.array(actions)}
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
 WHOLE: dict[str, Callable[[Path], Any]] = {
     "npz": lambda path: npz(path / "x.npz", **LOG),
     "npz-next": lambda path: npz(path / "x.npz", **logs.transitions_of(LOG)),
@@ -116,11 +90,15 @@ WHOLE: dict[str, Callable[[Path], Any]] = {
     "robomimic": lambda path: logs.write_robomimic(path / "x.hdf5", LOG),
     "csv": lambda path: logs.write_csv(path / "x.csv", LOG),
     "parquet": lambda path: logs.write_parquet(path / "x.parquet", LOG),
+    "parquet-next": lambda path: table_of_transitions(path / "x.parquet", "obs", "next_obs"),
+    "parquet-spelled": lambda path: table_of_transitions(path / "x.parquet", "observation", "next_state"),
+    "parquet-null": lambda path: table_of_lists(path / "x.parquet"),
+    "csv-next": lambda path: csv_of(table_of_transitions(path / "x.parquet", "state", "next.state")),
     "python": lambda _: python_episodes(following=False),
     "python-next": lambda _: python_episodes(following=True),
     "python-pairs": lambda _: list(logs.episodes_of(LOG)),
-    "minari-hdf5": lambda _: f"minari:{collect_minari('robot/reach-v0')}",
-    "minari-arrow": lambda _: collect_minari("robot/arrow/reach-v0", "arrow"),
+    "minari-hdf5": lambda _: f"minari:{logs.collect_minari(LOG, 'robot/reach-v0')}",
+    "minari-arrow": lambda _: logs.collect_minari(LOG, "robot/arrow/reach-v0", "arrow"),
 }
 
 
@@ -157,12 +135,51 @@ def test_rows_without_successor_are_one_per_row(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("kind", ["npz", "arrays", "d4rl"])
+def test_rows_after_the_last_mark_are_an_episode(kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Training reads them as converting does."""
+    arrays = {**LOG, "terminals": LOG["terminals"] & (np.arange(18) < 17)}
+    source: Any = arrays
+    if kind == "npz":
+        source = npz(tmp_path / "x.npz", **arrays)
+    elif kind == "d4rl":
+        with h5py.File(source := tmp_path / "x.h5", "w") as file:
+            file.update(arrays)
+    found = convert(source, tmp_path / "y.npz")
+    assert_same(found, LOG)
+    note = "the 8 rows after the last marked end of an episode are read as an episode"
+    assert found.source["notes"] == [note]
+    np.testing.assert_array_equal(load_dataset(source).train.ends, load_dataset(tmp_path / "y.npz").train.ends)
+    assert note in caplog.text
+
+
+def test_arrays_of_one_axis_have_one_column(tmp_path: Path) -> None:
+    log = {**LOG, "observations": LOG["observations"][:, 0], "actions": LOG["actions"][:, 0]}
+    path = npz(tmp_path / "x.npz", **log)
+    episodes = list(logs.episodes_of(log))
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.update(log)
+    for source in (path, log, episodes, tmp_path / "x.h5"):
+        found = load_dataset(source).train
+        assert found.spec == (1, 1, 1)
+        np.testing.assert_array_equal(found.ends, load_dataset(LOG).train.ends)
+        assert_same(read_log(source), {**log, **{key: log[key][:, None] for key in ("observations", "actions")}})
+
+
 def test_unmarked_end_of_an_episode_is_found_by_its_successor() -> None:
     arrays = logs.transitions_of(LOG)
     arrays["timeouts"][4] = False
     found = read_log(arrays)
     assert_same(found, LOG)
     assert any("1 episodes end without a mark" in note for note in found.source["notes"])
+
+
+@pytest.mark.parametrize("dtype", [bool, np.uint8])
+def test_successors_may_be_of_any_type(dtype: type) -> None:
+    states = np.array([[5], [0], [200], [1]]).astype(dtype)
+    arrays = {"observations": states[:-1], "next_observations": states[1:], "actions": np.zeros((3, 1))}
+    found = read_log({**arrays, "terminals": np.zeros(3)})
+    np.testing.assert_array_equal(found.arrays["observations"], states)
 
 
 def test_float32_stays_float32_and_other_numbers_become_float64() -> None:
@@ -176,19 +193,97 @@ def test_float32_stays_float32_and_other_numbers_become_float64() -> None:
     assert found["actions"].dtype == np.float64
 
 
+# --- tables ---
+
+
+def csv_of(path: Path) -> Path:
+    write_csv(pq.read_table(path), table := path.with_suffix(".csv"))
+    return table
+
+
+NOON = "2024-05-01T12:00:00"
+UNORDERED: dict[str, Any] = {  # three times, which stand in the order 0, 2, 1
+    "integers": [9, 11, 10],
+    "text in CSV": ["9", "11", "10.5"],
+    "ISO text": [f"{NOON}+02:00", "2024-05-01T10:00:00.30Z", "2024-05-01T11:00:00.25+01:00"],
+    "timestamps": pa.array([0, 2, 1], pa.timestamp("ns")),
+    "local timestamps": pa.array([0, 2, 1], pa.timestamp("us", "Europe/Paris")),
+    "durations": pa.array([0, 2, 1], pa.duration("ms")),
+    "dates": pa.array([0, 2, 1], pa.date32()),
+}
+
+
+@pytest.mark.parametrize("kind", UNORDERED)
+def test_rows_are_in_the_order_of_time(kind: str, tmp_path: Path) -> None:
+    table = pa.table({"episode": ["a"] * 3, "time": UNORDERED[kind], "obs": [0, 2, 1], "action": [0.0, 0, 0]})
+    pq.write_table(table, path := tmp_path / "x.parquet")
+    if "CSV" in kind:
+        path = csv_of(path)
+    np.testing.assert_array_equal(read_log(path).arrays["observations"], [[0], [1], [2]])
+
+
+UNCLEAR_TIMES: dict[str, tuple[Any, str]] = {
+    "null": ([0, None, 2], "row 2 has 'nan'"),
+    "infinity": ([0, 1, np.inf], "row 3 has 'inf'"),
+    "no timestamp": (pa.array([0, None, 2], pa.timestamp("us")), "row 2 has 'NaT'"),
+    "clock": (["9:58:00", "9:59:00", "10:00:00"], "row 1 has '9:58:00'"),
+    "time of day": (pa.array([0, 1, 2], pa.time32("s")), "row 1 has '00:00:00'"),
+    "no text": ([NOON, None, NOON], "row 2 has ''"),
+    "text among numbers": (["0", "1", "late"], "row 3 has 'late'"),
+    "time zones for some": ([NOON, f"{NOON}Z", NOON], f"row 2 has '{NOON}Z'"),
+}
+
+
+@pytest.mark.parametrize("kind", UNCLEAR_TIMES)
+def test_rows_without_a_time_are_not_ordered(kind: str, tmp_path: Path) -> None:
+    times, message = UNCLEAR_TIMES[kind]
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"episode": [0] * 3, "t": times, "obs": [0, 1, 2], "action": [0] * 3}), path)
+    with pytest.raises(DataError) as error:
+        read_log(path)
+    expected = f"{path}: the column 't' orders the rows, so it must hold numbers or timestamps; {message}."
+    assert str(error.value) == expected
+
+
+def test_next_columns_belong_to_the_chosen_columns(tmp_path: Path) -> None:
+    table = table_of_transitions(tmp_path / "x.parquet", "joint", "next_joint")
+    chosen = {"observation": ["joint_x", "joint_y"], "action": "action_0"}
+    expected = {**LOG, "observations": LOG["observations"][:, :2], "actions": LOG["actions"][:, :1]}
+    assert_same(read_log(table, **chosen), expected)
+    chosen["observation"].append("next_joint_y")  # a column like any other by its name
+    found = read_log(table, **chosen)
+    assert len(found.arrays["observations"]) == 15
+    assert any("'next_joint_y' is not logged after the last action" in note for note in found.source["notes"])
+
+
+def test_next_observations_are_not_offered(tmp_path: Path) -> None:
+    table = table_of_transitions(tmp_path / "x.parquet", "obs", "next_obs")
+    with pytest.raises(DataError, match=r"^'next_obs_x' is the next observation, .*: choose the present one\.$"):
+        read_log(table, goal="next_obs_x")
+
+
+def test_columns_that_are_not_the_next_observation_are_not_used(tmp_path: Path) -> None:
+    table = pa.table({"episode": [0] * 3, "obs": [0.0, 1, 2], "next_obs": [5.0, 1, 2], "action": [0.0] * 3})
+    pq.write_table(table, tmp_path / "x.parquet")
+    found = read_log(tmp_path / "x.parquet")
+    np.testing.assert_array_equal(found.arrays["observations"], [[0], [1], [2]])
+    note = "'next_obs' does not hold 'obs' of the following row, so it is not used"
+    assert found.source["notes"] == [note, NO_SUCCESSOR]
+
+
 # --- dictionaries and goals ---
 
 
 @pytest.mark.parametrize("storage", ["hdf5", "arrow"])
 def test_goal_environment_gives_the_achieved_goal(storage: str, minari_folder: Path) -> None:
-    folder = str(minari_folder / collect_minari("robot/goals-v0", storage, with_goals=True))
+    folder = str(minari_folder / logs.collect_minari(LOG, "robot/goals-v0", storage, with_goals=True))
     assert_same(read_log(folder), {**LOG, "goals": LOG["observations"][:, :2]})
     desired = read_log(folder, goal=["desired_goal"])
     np.testing.assert_array_equal(desired.arrays["goals"], np.ones((18, 2)))
     assert any("'desired_goal' is the commanded goal" in note for note in desired.source["notes"])
     part = read_log(folder, observation=["observation[2:]", "achieved_goal"], goal="-1")
     np.testing.assert_array_equal(part.arrays["observations"], LOG["observations"][:, [2, 3, 0, 1]])
-    np.testing.assert_array_equal(part.arrays["goals"], LOG["observations"][:, 3:])
+    np.testing.assert_array_equal(part.arrays["goals"], LOG["observations"][:, 1:2])
     names = ["observation[2]", "observation[3]", "achieved_goal[0]", "achieved_goal[1]"]
     assert part.columns["observation"] == names
 
@@ -201,6 +296,55 @@ def test_dictionaries_are_flattened_in_the_order_of_their_names() -> None:
     found = read_log([episode])
     assert found.columns["observation"] == ["a/y[0]", "a/y[1]", "a/z", "b"]
     np.testing.assert_array_equal(found.arrays["observations"], [[2, 2, 0, 1]] * 3)
+
+
+def test_entries_of_an_observation_do_not_hide_other_arrays() -> None:
+    """The previous action and the goal are often in the observation, under the same names."""
+    observed = {"actions": np.full((3, 2), 7), "goals": np.full((3, 1), 8), "q": np.full((3, 1), 9)}
+    episode = {"observations": observed, "actions": np.ones((2, 2)), "goals": np.zeros((3, 1))}
+    found = read_log([episode])
+    np.testing.assert_array_equal(found.arrays["observations"], [[7, 7, 8, 9]] * 3)
+    np.testing.assert_array_equal(found.arrays["actions"][:2], np.ones((2, 2)))
+    np.testing.assert_array_equal(found.arrays["goals"], np.zeros((3, 1)))
+    names = ["observations/actions[0]", "observations/actions[1]", "observations/goals", "q"]
+    assert found.columns["observation"] == names
+    final = {key: rows[-1:] for key, rows in observed.items()}
+    episode["observations"] = {key: rows[:2] for key, rows in observed.items()}
+    following = {key: np.concatenate([rows[1:2], final[key]]) for key, rows in observed.items()}
+    again = read_log([{**episode, "goals": np.zeros((2, 1)), "next_observations": following}], goal=names[2])
+    np.testing.assert_array_equal(again.arrays["observations"], found.arrays["observations"])
+
+
+@pytest.mark.parametrize("storage", ["hdf5", "arrow"])
+def test_dictionaries_of_minari_are_flattened_in_the_order_of_their_names(storage: str) -> None:
+    import minari
+    from gymnasium.spaces import Box, Dict
+    from minari.data_collector import EpisodeBuffer
+
+    boxes = [Box(-bound, bound, (1,), np.float64) for bound in (1, 2)]
+    buffer = EpisodeBuffer(
+        observations={"q": np.full((3, 1), 0.1), "actions": np.full((3, 1), 0.2)},  # pyright: ignore[reportArgumentType]
+        actions={"wrist": np.full((2, 1), 0.3), "arm": np.full((2, 1), 0.4)},  # pyright: ignore[reportArgumentType]
+        rewards=[0.0] * 2,
+        terminations=[False] * 2,
+        truncations=[False, True],
+    )
+    observation_space, action_space = Dict(q=boxes[0], actions=boxes[0]), Dict(wrist=boxes[0], arm=boxes[1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about a missing author and link to code
+        minari.create_dataset_from_buffers(
+            "my/dictionary-v0", [buffer], data_format=storage,
+            observation_space=observation_space, action_space=action_space,
+        )  # fmt: skip
+    found = read_log("minari:my/dictionary-v0")
+    assert found.columns["action"] == ["actions/arm", "actions/wrist"]
+    np.testing.assert_array_equal(found.arrays["actions"][:2], [[0.4, 0.3]] * 2)
+    np.testing.assert_array_equal(found.action_high, [2, 1])
+    assert found.columns["observation"] == ["observations/actions", "q"]
+    np.testing.assert_array_equal(found.arrays["observations"], [[0.2, 0.1]] * 3)
+    again = read_log([{"observations": buffer.observations, "actions": buffer.actions}])
+    assert_same(again, found.arrays)
+    assert again.columns == found.columns
 
 
 def test_goal_that_is_not_logged_after_the_last_action_costs_the_last_state(tmp_path: Path) -> None:
@@ -237,6 +381,14 @@ CATALOG = Catalog(
 )
 def test_selectors(text: str, role: Any, expected: list[tuple[str, int]]) -> None:
     assert [tuple(column) for column in CATALOG.choose(text, role)] == expected
+
+
+def test_slices_for_the_goal_count_the_chosen_observation() -> None:
+    found = read_log(LOG, observation="observations[1:3]", goal="0:2")
+    np.testing.assert_array_equal(found.arrays["goals"], LOG["observations"][:, 1:3])
+    assert found.columns["goal"] == ["observations[1]", "observations[2]"]
+    with pytest.raises(DataError, match=r"^0:3 is outside of the observation, which has 2 columns"):
+        read_log(LOG, observation="observations[1:3]", goal="0:3")
 
 
 @pytest.mark.parametrize(
@@ -310,6 +462,13 @@ def wide_array(file: h5py.File) -> None:
     file.create_dataset("actions", (15, 10**12), "f8", chunks=(1, 100))
 
 
+def empty_demonstration(file: h5py.File) -> None:
+    """Robomimic's layout; the second of two demonstrations has no rows."""
+    file.clear()
+    for number, rows in enumerate((3, 0)):
+        file[f"data/demo_{number}/obs/state"], file[f"data/demo_{number}/actions"] = np.zeros((2, rows, 1))
+
+
 def loops(file: h5py.File) -> None:
     """Groups that contain each other many times."""
     del file["actions"]
@@ -337,17 +496,30 @@ def bomb_parquet(path: Path) -> Path:
 
 def minari_without(pattern: str, storage: str = "hdf5") -> str:
     """A Minari dataset with a truncated file."""
-    folder = Path(os.environ["MINARI_DATASETS_PATH"]) / collect_minari("robot/cut-v0", storage) / "data"
+    folder = Path(os.environ["MINARI_DATASETS_PATH"]) / logs.collect_minari(LOG, "robot/cut-v0", storage) / "data"
     truncated(next(folder.glob(pattern)))
     return "minari:robot/cut-v0"
 
 
 def minari_deep() -> str:
     """A Minari dataset whose observation space is nested too deeply."""
-    path = Path(os.environ["MINARI_DATASETS_PATH"]) / collect_minari("robot/deep-v0") / "data" / "metadata.json"
+    path = (
+        Path(os.environ["MINARI_DATASETS_PATH"]) / logs.collect_minari(LOG, "robot/deep-v0") / "data" / "metadata.json"
+    )
     space = '{"subspaces": {"a": ' * 5000 + "{}" + "}}" * 5000
     path.write_text(json.dumps(json.loads(path.read_text()) | {"observation_space": space}))
     return "minari:robot/deep-v0"
+
+
+def parquet(path: Path, **columns: Any) -> Path:
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def repeated_name(path: Path) -> Path:
+    ones = pa.array([1, 1])
+    pq.write_table(pa.Table.from_arrays([ones] * 4, ["episode", "obs", "obs", "action"]), path)
+    return path
 
 
 def csv_text(path: Path, text: str) -> Path:
@@ -367,6 +539,10 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
     "pixels": (
         lambda p: (lerobot(p), {"observation": ["observation.images.top"]}),
         "pixels, which are not supported yet",
+    ),
+    "float pixels": (
+        lambda p: npz(p / "x.npz", **{**LOG, "timeouts": LOG["terminals"], "observations": np.zeros((18, 8, 8, 3))}),
+        "pixels (three or more axes per row), which are not supported yet",
     ),
     "path in an id": (lambda _: "minari:../../etc/reach-v0", "is not the id of a Minari dataset"),
     "absolute id": (lambda _: "minari:/etc/reach-v0", "is not the id of a Minari dataset"),
@@ -395,6 +571,24 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda p: npz(p / "x.npz", **{**LOG, "terminals": np.arange(18) % 17 == 0}),
         "episode 0 has a single state",
     ),
+    "empty parquet": (
+        lambda p: parquet(p / "x.parquet", episode=pa.array([], pa.int64()), obs=pa.array([], pa.float64())),
+        "x.parquet has no rows",
+    ),
+    "two columns of one name": (lambda p: repeated_name(p / "x.parquet"), "has two columns called 'obs'"),
+    "two cells of one name": (
+        lambda p: csv_text(p / "x.csv", "episode,obs,obs,action\n0,1,1,1\n"),
+        "has two columns called 'obs'",
+    ),
+    "too large": (
+        lambda p: npz(p / "x.npz", **changed(observations=1e39)),
+        "'observations' holds numbers too large for float32 in 1 rows, first in row 2",
+    ),
+    "no rows": (
+        lambda p: npz(p / "x.npz", **logs.transitions_of({name: values[:0] for name, values in LOG.items()})),
+        "has no rows",
+    ),
+    "empty demonstration": (lambda p: hdf5(p / "x.h5", empty_demonstration), "demo_1 is empty: leave it out"),
     "terminals of 2": (lambda p: npz(p / "x.npz", **{**LOG, "terminals": LOG["terminals"] * 2}), "must hold 0 or 1"),
     "not successors": (
         lambda p: npz(p / "x.npz", **{**LOG, "next_observations": LOG["observations"]}),
@@ -440,6 +634,18 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda p: csv_text(p / "x.csv", "episode,t,obs,action\n0,1,1,1\n0,1,1,1\n"),
         "has two rows with t = 1",
     ),
+    "two rows of one time": (
+        lambda p: csv_text(p / "x.csv", f"episode,t,obs,action\n0,{NOON}Z,1,1\n0,2024-05-01T14:00:00+02:00,1,1\n"),
+        f"has two rows with t = {NOON}Z",
+    ),
+    "empty cell for a step": (
+        lambda p: csv_text(p / "x.csv", "episode,t,obs,action\n0,0,0,1\n0,1,1,1\n0,,2,1\n0,10,3,1\n"),
+        "the column 't' orders the rows, so it must hold numbers or timestamps; row 3 has ''",
+    ),
+    "empty cell for an episode": (
+        lambda p: csv_text(p / "x.csv", "episode,t,obs,action\na,0,0,1\n,1,1,1\na,2,2,1\n"),
+        "row 2 does not name its episode",
+    ),
     "no table": (lambda p: (npz(p / "x.npz", **LOG), {"episode": "run"}), "--episode names a column of a table"),
     "Minari without data": (lambda _: minari_without("main_data.hdf5"), "not a readable HDF5 file"),
     "truncated Arrow": (lambda _: minari_without("0/*.arrow", "arrow"), "not a readable Arrow file"),
@@ -467,6 +673,9 @@ def test_bad_input_is_one_sentence(kind: str, tmp_path: Path, capsys: pytest.Cap
         ([], "the log has no episodes"),
         ([3], "episode 0 is of type int"),
         ([{"observations": np.zeros((3, 1))}], "episode 0 has no 'actions'"),
+        ([([], [])], "episode 0 is empty: leave it out"),
+        ([(np.zeros((3, 1)), np.zeros((2, 1))), (np.zeros((0, 1)), np.zeros((0, 1)))], "episode 1 is empty"),
+        ([(np.zeros((1, 1)), np.zeros((0, 1)))], "episode 0 has a single state"),
         ([(np.zeros((3, 1)), np.zeros((5, 1)))], "episode 0 has 3 observations and 5 actions"),
         (
             [(np.zeros((3, 1)), np.zeros((2, 1))), (np.zeros((3, 2)), np.zeros((2, 1)))],
@@ -474,7 +683,15 @@ def test_bad_input_is_one_sentence(kind: str, tmp_path: Path, capsys: pytest.Cap
         ),
         ([([[1], [1, 2]], np.zeros((2, 1)))], "episode 0: the rows of 'observations' differ in length"),
         ([(np.zeros((3, 64, 64, 3), np.uint8), np.zeros((2, 1)))], "'observations' holds pixels"),
+        ([(np.zeros((3, 32, 32, 3), np.float32), np.zeros((2, 1)))], "'observations' looks like pixels (three or"),
+        (
+            [({"a/b": np.zeros((3, 1)), "a": {"b": np.ones((3, 1))}}, np.zeros((2, 1)))],
+            "episode 0 has two arrays called 'observations/a/b'",
+        ),
         ([(np.array(["a", "b"]), np.zeros((2, 1)))], "'observations' does not hold real numbers"),
+        ({"observations": np.zeros((3, 1)), "actions": np.zeros((2, 1))}, "the log has neither 'terminals' nor"),
+        ({"observations": {"q": np.zeros((3, 1))}, "terminals": [0, 0, 1]}, "the 'observations' of a log in one piece"),
+        ({"observations": [[1], [1, 2]], "terminals": [0, 1]}, "the log: the rows of 'observations' differ in length"),
         (7, "a log of type int cannot be read"),
     ],
 )
@@ -490,7 +707,7 @@ def test_bad_episodes(episodes: Any, message: str) -> None:
     [
         ("h5py", "hdf5", lambda p: logs.write_d4rl(p / "x.hdf5", LOG)),
         ("pyarrow.parquet", "lerobot", lambda p: logs.write_lerobot(p, LOG)),
-        ("h5py", "minari", lambda _: f"minari:{collect_minari('a-v0')}"),
+        ("h5py", "minari", lambda _: f"minari:{logs.collect_minari(LOG, 'a-v0')}"),
     ],
 )
 def test_missing_extra_is_named(

@@ -11,6 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 from foreign_logs import (
+    BOUND,
+    collect_minari,
+    episodes_of,
     make_log,
     save,
     transitions_of,
@@ -23,6 +26,7 @@ from foreign_logs import (
 )
 
 import gtrl
+from gtrl.data.dataset import Data
 from gtrl.data.load import load_dataset
 from gtrl.runs.run import Run
 
@@ -86,41 +90,52 @@ def test_the_default_command_reaches_the_goals(arm_folder):
     assert sum(row["successes"] for row in rows) >= 95
 
 
-def trained(source: Any, out: Path, **options: Any) -> dict[str, np.ndarray]:
+def load(source: Any) -> Data:
+    """The goal is the first two columns, which each format names in its own way."""
+    return load_dataset(source, goal="0:2", action_bounds=(-BOUND, BOUND))
+
+
+def trained(source: Any, out: Path) -> dict[str, np.ndarray]:
     """The arrays of the policy that is trained on a log; without its header, which names the columns."""
-    data = load_dataset(source, action_bounds=(-5, 5), **options)
-    run = gtrl.train("gtrl", data, out=out, **TINY)
+    run = gtrl.train("gtrl", load(source), out=out, **TINY)
     with np.load(run.policy_path(0)) as policy:
         return {name: array for name, array in policy.items() if name != "header"}
+
+
+def same_data(found: Data, expected: Data) -> bool:
+    """Whether everything that training reads is the same, bit for bit."""
+    arrays = zip(found.train, expected.train, strict=True)
+    return found.scaling == expected.scaling and all(
+        one is other if one is None or other is None else np.array_equal(one, other) for one, other in arrays
+    )
 
 
 def same_arrays(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> bool:
     return found.keys() == expected.keys() and all(np.array_equal(found[name], expected[name]) for name in expected)
 
 
-def test_the_same_log_gives_the_same_policy_through_every_format(tmp_path):
+def test_the_same_log_gives_the_same_policy_through_every_format(tmp_path, monkeypatch):
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
     log = make_log((30, 25, 40))
-    save(tmp_path / "own.npz", **log)
-    save(tmp_path / "next.npz", **transitions_of(log))
-    episodes = [
-        {"observations": log["observations"][start : end + 1], "actions": log["actions"][start:end]}
-        for start, end in ((0, 30), (31, 56), (57, 97))
-    ]
+    own = save(tmp_path / "own.npz", **log)
+    minari = f"minari:{collect_minari(log, 'robot/reach-v0')}"
     sources: dict[str, Any] = {
-        "npz with next observations": tmp_path / "next.npz",
+        "npz with next observations": save(tmp_path / "next.npz", **transitions_of(log)),
+        "Minari": minari,
         "D4RL": write_d4rl(tmp_path / "d4rl.hdf5", log),
         "robomimic": write_robomimic(tmp_path / "robomimic.hdf5", log),
         "CSV": write_csv(tmp_path / "log.csv", log),
         "parquet": write_parquet(tmp_path / "log.parquet", log),
-        "episodes": episodes,
+        "episodes": [{"observations": states, "actions": actions} for states, actions in episodes_of(log)],
     }
-    # The goal is the first two columns, which each format names in its own way.
-    expected = trained(tmp_path / "own.npz", tmp_path / "run", goal="0:2")
     for name, source in sources.items():
-        assert same_arrays(trained(source, tmp_path / name, goal="0:2"), expected), name
+        assert same_data(load(source), load(own)), name
+    expected = trained(own, tmp_path / "run")
+    assert same_arrays(trained(minari, tmp_path / "minari-run"), expected)
     # LeRobot has no state after the last action: the policy is that of the log without these states.
-    save(tmp_path / "shorter.npz", **without_last_states(log))
-    shorter = trained(tmp_path / "shorter.npz", tmp_path / "shorter", goal="0:2")
-    lerobot = trained(write_lerobot(tmp_path / "lerobot", log), tmp_path / "lerobot-run", goal="0:2")
-    assert same_arrays(lerobot, shorter)
-    assert not same_arrays(shorter, expected)
+    lerobot = write_lerobot(tmp_path / "lerobot", log)
+    shorter = save(tmp_path / "shorter.npz", **without_last_states(log))
+    assert same_data(load(lerobot), load(shorter))
+    policy = trained(lerobot, tmp_path / "lerobot-run")
+    assert same_arrays(policy, trained(shorter, tmp_path / "shorter"))
+    assert not same_arrays(policy, expected)

@@ -24,8 +24,8 @@ def convert_command(
 ) -> None:
     """Convert a log to a dataset file: from Minari, LeRobot, HDF5 (D4RL, robomimic), npz, parquet or CSV.
 
-    Columns are chosen by NAME, NAME[SLICE] or SLICE (of the default observation or action); a slice is 3, 0:5, -2: or
-    0,3,5. The output may also be a new Minari dataset.
+    Columns are chosen by NAME, NAME[SLICE] or SLICE (of the default observation or action; for the goal, of the
+    observation); a slice is 3, 0:5, -2: or 0,3,5. The output may also be a new Minari dataset.
 
     Args:
         source: A file, a folder, or minari:ID; the format is detected.

@@ -13,6 +13,7 @@ from gtrl.data.checks import ACTION_TOLERANCE, REQUIRED_KEYS, read_arrays, size_
 from gtrl.data.columns import column_facts, goal_warnings, unscaled_warnings
 from gtrl.data.dataset import Data, Dataset, Spec, checked_goals, on_device
 from gtrl.data.description import ROLES, Bounds, Description, check_bounds, read_description
+from gtrl.data.formats.flat import is_complete
 from gtrl.data.origin import combined_digest, digest_of, files_of, origin_of, shards_of, validation_path
 from gtrl.envs.make import action_bounds as action_bounds_of
 from gtrl.errors import DataError, GtrlError
@@ -86,7 +87,7 @@ def load_dataset(
     if scale is None:
         scale = task is None or task.scale
     selection = _selection(observation=observation, goal=goal, action=action, episode=episode)
-    if isinstance(source, (str, os.PathLike)) and not selection and _is_dataset(Path(source).expanduser()):
+    if isinstance(source, (str, os.PathLike)) and not selection and _is_dataset(Path(source).expanduser(), task):
         return _load_files(Path(source).expanduser(), task, scale, action_bounds)
     if selection and isinstance(source, (str, os.PathLike)) and _is_folder_of_shards(Path(source).expanduser()):
         advice = "choose them with 'gtrl data convert FILE OUT' for each file first"
@@ -103,7 +104,7 @@ def _selection(**selectors: Selectors) -> dict[str, list[str]]:
     return {role: [str(selector) for selector in chosen] for role, chosen in given.items() if chosen is not None}
 
 
-def _is_dataset(path: Path) -> bool:
+def _is_dataset(path: Path, task: Task | None) -> bool:
     """Whether it is a dataset file, a folder of them, or a file that is missing; otherwise it is a log to convert."""
     if path.is_dir():
         return _is_folder_of_shards(path)
@@ -111,7 +112,9 @@ def _is_dataset(path: Path) -> bool:
         return False
     if not path.exists():
         return True
-    return not {"timeouts", "next_observations"} & set(names_in(path, DataError))
+    if {"timeouts", "next_observations"} & set(names_in(path, DataError)):
+        return False
+    return isinstance(task, OGBenchTask) or is_complete(path)
 
 
 def _is_folder_of_shards(path: Path) -> bool:

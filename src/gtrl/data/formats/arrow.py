@@ -2,13 +2,14 @@
 
 import itertools
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gtrl.data.formats.flat import Layout
-from gtrl.data.formats.limits import MAX_DEPTH, Budget, import_extra, readable
+from gtrl.data.formats.limits import MAX_DEPTH, Budget, check_names, import_extra, readable
 from gtrl.errors import DataError
 
 BATCH_ROWS = 65_536  # rows of a parquet file that are read at a time
@@ -27,24 +28,14 @@ def leaves(name: str, array: Any) -> Iterator[tuple[str, Any]]:
 
 
 def to_numpy(array: Any, depth: int = 0) -> np.ndarray | str:
-    """Converts a column to an array, lists to further axes, missing numbers to NaN; or says why it cannot be."""
+    """Converts a column to an array, lists to further axes, what is missing to NaN; or says why it cannot be."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     kind = array.type
     if pa.types.is_dictionary(kind):
         return to_numpy(array.dictionary_decode(), depth)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        if array.null_count or depth > MAX_DEPTH:
-            return "has rows without a value"
-        sizes = pc.list_value_length(array).to_numpy(zero_copy_only=False)  # pyright: ignore[reportAttributeAccessIssue]
-        if len(sizes) and (sizes != sizes[0]).any():
-            return "has rows of different lengths"
-        inner = to_numpy(array.flatten(), depth + 1)
-        if isinstance(inner, str):
-            return inner
-        width = int(sizes[0]) if len(sizes) else max(getattr(kind, "list_size", 0), 0)
-        return inner.reshape(len(array), width, *inner.shape[1:])
+        return _lists_to_numpy(array, depth)
     if pa.types.is_decimal(kind):
         array = array.cast(pa.float64())
     if not (
@@ -57,6 +48,28 @@ def to_numpy(array: Any, depth: int = 0) -> np.ndarray | str:
     if array.null_count and not pa.types.is_floating(array.type):
         array = array.cast(pa.float64())
     return array.to_numpy(zero_copy_only=False)
+
+
+def _lists_to_numpy(array: Any, depth: int) -> np.ndarray | str:
+    import pyarrow.compute as pc
+
+    there = array.is_valid().to_numpy(zero_copy_only=False)
+    if depth > MAX_DEPTH or (len(array) and not there.any()):
+        return "has rows without a value"
+    lists = array.drop_null()
+    sizes = pc.list_value_length(lists).to_numpy(zero_copy_only=False)  # pyright: ignore[reportAttributeAccessIssue]
+    if len(sizes) and (sizes != sizes[0]).any():
+        return "has rows of different lengths"
+    inner = to_numpy(lists.flatten(), depth + 1)
+    if isinstance(inner, str):
+        return inner
+    width = int(sizes[0]) if len(sizes) else max(getattr(array.type, "list_size", 0), 0)
+    values = inner.reshape(len(lists), width, *inner.shape[1:])
+    if there.all():
+        return values
+    filled = np.full((len(array), *values.shape[1:]), np.nan, np.result_type(values, np.float32))
+    filled[there] = values
+    return filled
 
 
 # --- Arrow files (Minari) ---
@@ -118,21 +131,26 @@ def _joined(parts: dict[str, list[np.ndarray]], where: Path | str) -> dict[str, 
 # --- parquet files (tables, LeRobot) ---
 
 
-def _parquet(path: Path) -> Any:
-    return import_extra("pyarrow.parquet", "lerobot", "reading parquet").ParquetFile(str(path))
+@contextmanager
+def _parquet(path: Path) -> Iterator[Any]:
+    with (
+        readable(path, "parquet file"),
+        import_extra("pyarrow.parquet", "lerobot", "reading parquet").ParquetFile(str(path)) as file,
+    ):
+        check_names(path, file.schema_arrow.names)
+        yield file
 
 
 def parquet_layouts(path: Path) -> dict[str, Layout | str]:
     """Returns the layouts of a file's columns; the number of elements of a list is that of the first row."""
     found: dict[str, Layout | str] = {}
-    with readable(path, "parquet file"), _parquet(path) as file:
+    with _parquet(path) as file:
         rows = file.metadata.num_rows
         budget = Budget(path, path.stat().st_size)
         first = next(file.iter_batches(batch_size=1), None)
-        for column in file.schema_arrow.names:
-            if first is None or column not in first.schema.names:
-                found[column] = "has no rows"
-                continue
+        if first is None or not len(first):
+            raise DataError(f"{path} has no rows.")
+        for column in first.schema.names:
             budget.claim(first.column(column).nbytes)
             values = to_numpy(first.column(column))
             found[column] = values if isinstance(values, str) else ((rows, *values.shape[1:]), values.dtype)
@@ -144,7 +162,7 @@ def parquet_rows(files: Sequence[Path], wanted: Collection[str], labels: Collect
     budget = Budget(files[0].parent if len(files) > 1 else files[0], sum(path.stat().st_size for path in files))
     parts: dict[str, list[np.ndarray]] = {name: [] for name in wanted}
     for path in files:
-        with readable(path, "parquet file"), _parquet(path) as file:
+        with _parquet(path) as file:
             missing = [name for name in wanted if name not in file.schema_arrow.names]
             if missing:
                 raise DataError(f"{path} has no column {missing[0]!r}.")
@@ -159,12 +177,12 @@ def parquet_rows(files: Sequence[Path], wanted: Collection[str], labels: Collect
 
 
 def _label(array: Any) -> np.ndarray:
-    """Converts a column that names episodes or steps."""
+    """Converts a column that names episodes or orders rows: to numbers, times or text. NaN, NaT or "" is missing."""
     import pyarrow as pa
 
     values = to_numpy(array)
     if not isinstance(values, str) and values.ndim == 1:
         return values
-    if pa.types.is_temporal(array.type):
-        return array.to_numpy(zero_copy_only=False).astype(np.int64)
-    return np.asarray([str(value) for value in array.to_pylist()])
+    if pa.types.is_timestamp(array.type) or pa.types.is_date(array.type) or pa.types.is_duration(array.type):
+        return array.to_numpy(zero_copy_only=False)
+    return np.asarray(["" if value is None else str(value) for value in array.to_pylist()])

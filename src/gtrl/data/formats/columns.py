@@ -1,11 +1,12 @@
 """Choosing the columns of a log: what the flags --observation, --goal and --action mean.
 
-A selector is `NAME`, `NAME[SLICE]` or a bare `SLICE`, which is of the default observation (for actions: of the default
-action). A slice is `3`, `0:5`, `-2:` or `0,3,5`.
+A selector is `NAME`, `NAME[SLICE]` or a bare `SLICE`. A slice is `3`, `0:5`, `-2:` or `0,3,5`. A bare one counts the
+columns of the default observation or action; for the goal, those of the chosen observation.
 """
 
 import difflib
 import itertools
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,10 @@ from gtrl.errors import DataError
 Role = Literal["observation", "goal", "action"]
 LISTED_NAMES = 20  # in an error message
 NO_PIXELS = "holds pixels, which are not supported yet: choose the log's state features instead"
+LIKE_PIXELS = (
+    "looks like pixels (three or more axes per row), which are not supported yet: choose the log's state features "
+    "instead, or flatten it"
+)
 _SLICE = re.compile(r"-?\d+|-?\d*:(-?\d+)?|-?\d+(,-?\d+)+")
 _NAME_AND_SLICE = re.compile(r"(?P<name>.+)\[(?P<slice>[^\[\]]*)\]")
 _COMMANDED = re.compile(r"(.*/)?(desired_goal|infos/goal)")
@@ -47,12 +52,17 @@ class Catalog:
     goal: Sequence[str] = ()
     unusable: Mapping[str, str] = field(default_factory=dict)  # why a field cannot be chosen; follows its name
 
-    def choose(self, selectors: Sequence[str] | str | None, role: Role) -> list[Column]:
-        """Returns the chosen columns, or the default ones without selectors; the result is empty for no goal."""
+    def choose(
+        self, selectors: Sequence[str] | str | None, role: Role, observed: Sequence[Column] | None = None
+    ) -> list[Column]:
+        """Returns the chosen columns, or the default ones without selectors; the result is empty for no goal.
+
+        A bare slice counts the columns `observed`, by default those of the default observation or action.
+        """
         if selectors is None:
             return self._default(role)
         texts = [selectors] if isinstance(selectors, str) else list(selectors)
-        chosen = [column for text in texts for column in self._select(str(text).strip(), role)]
+        chosen = [column for text in texts for column in self._select(str(text).strip(), role, observed)]
         if not chosen:
             raise DataError(f"no column is chosen for the {role}: choose from {self._listed('')}.")
         repeated = [column for column in chosen if chosen.count(column) > 1]
@@ -78,7 +88,7 @@ class Catalog:
     def _columns(self, name: str) -> list[Column]:
         return [Column(name, index) for index in range(len(self.fields[name]))]
 
-    def _select(self, text: str, role: Role) -> list[Column]:
+    def _select(self, text: str, role: Role, observed: Sequence[Column] | None) -> list[Column]:
         if text in self.fields:
             return self._columns(text)
         if text in self.unusable:
@@ -86,6 +96,8 @@ class Catalog:
         if found := self._elements(text, role):
             return found
         if _SLICE.fullmatch(text):
+            if observed is not None:
+                return _sliced(observed, text, "the observation")
             return _sliced(self._default("action" if role == "action" else "observation"), text, f"the default {role}")
         if match := _NAME_AND_SLICE.fullmatch(text):
             name, part = match["name"], match["slice"].replace(" ", "")
@@ -141,11 +153,16 @@ def _sliced(columns: Sequence[Column], text: str, what: str) -> list[Column]:
     return list(chosen)
 
 
+def as_columns(values: np.ndarray) -> np.ndarray:
+    """Flattens all axes but the first, which is time, in C order."""
+    return values.reshape(len(values), math.prod(values.shape[1:]))
+
+
 def pick(rows: Mapping[str, np.ndarray], columns: Sequence[Column]) -> np.ndarray:
     """Returns the chosen columns of some rows: (rows, columns), in float32 if all of them are, else in float64."""
     runs = [(name, [column.place for column in run]) for name, run in _runs(columns)]
     small = all(rows[name].dtype in (np.float16, np.float32) for name, _ in runs)
-    parts = [rows[name].reshape(len(rows[name]), -1)[:, indices] for name, indices in runs]
+    parts = [as_columns(rows[name])[:, indices] for name, indices in runs]
     return np.concatenate(parts, 1, dtype=np.float32 if small else np.float64)
 
 

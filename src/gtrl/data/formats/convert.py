@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from gtrl.data.checks import check_arrays
 from gtrl.data.description import KEY, Description
 from gtrl.data.formats import minari, read_log
 from gtrl.data.formats.log import Log, Selectors
@@ -41,6 +42,9 @@ def convert(
     """
     target = _target(out)
     log = read_log(source, observation=observation, goal=goal, action=action, episode=episode)
+    if problems := check_arrays(log.arrays, scaled=True):
+        name = source if isinstance(source, (str, os.PathLike)) else "the log"
+        raise DataError(f"{name}: {problems[0]}.")
     log = with_bounds(log, action_low, action_high)
     if isinstance(target, Path):
         write_npz(target, {**log.arrays, KEY: description_of(log).to_array()})

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from gtrl.data.formats.columns import NO_PIXELS, Catalog, column_names
+from gtrl.data.formats.columns import LIKE_PIXELS, NO_PIXELS, Catalog, as_columns, column_names
 from gtrl.data.formats.limits import MAX_FIELDS
 from gtrl.data.formats.log import RawEpisode, Source
 from gtrl.errors import DataError
-from gtrl.io.npz import layout_of, names_in, read_npz
+from gtrl.io.npz import layout_of, names_in, read_npz, shapes_in
 
 Layout = tuple[tuple[int, ...], np.dtype]  # shape and type of an array
 MARKS = ("terminals", "timeouts")
@@ -29,12 +29,14 @@ def unusable_reason(shape: tuple[int, ...], dtype: np.dtype) -> str | None:
     """Says why an array cannot be a field, if so: it holds pixels, or no real numbers."""
     if dtype.kind not in "biuf":
         return "does not hold real numbers"
-    if len(shape) == 0 or 0 in shape[1:]:
+    if len(shape) == 0 or min(shape[1:], default=1) <= 0:
         return "has no columns"
-    if width_of(shape) > MAX_FIELDS and dtype != np.uint8:
-        return f"has {width_of(shape):,} columns, more than {MAX_FIELDS:,}"
-    if dtype == np.uint8 and (len(shape) >= 3 or width_of(shape) > MAX_FIELDS):
+    if dtype == np.uint8 and (len(shape) > 2 or width_of(shape) > MAX_FIELDS):
         return NO_PIXELS
+    if len(shape) > 3:
+        return LIKE_PIXELS
+    if width_of(shape) > MAX_FIELDS:
+        return f"has {width_of(shape):,} columns, more than {MAX_FIELDS:,}"
     return None
 
 
@@ -44,7 +46,7 @@ def width_of(shape: tuple[int, ...]) -> int:
 
 
 def fields_of(
-    layouts: Mapping[str, Layout | str], names: Mapping[str, list[str]] | None = None
+    layouts: Mapping[str, Layout | str], names: Mapping[str, list[str] | None] | None = None
 ) -> tuple[dict[str, list[str]], dict[str, str]]:
     """Divides arrays into fields, with names for their columns, and those that cannot be used, with the reason."""
     fields, unusable = {}, {}
@@ -72,6 +74,16 @@ def npz_source(path: Path) -> Source:
     return flat_source(origin, layouts, lambda name: read_npz(path, DataError, (name,))[name], description)
 
 
+def is_complete(path: Path) -> bool:
+    """Returns whether an npz file needs no completion to be a dataset: all arrays have columns, all rows an episode."""
+    shapes = shapes_in(path, DataError, ("observations", "actions", "goals"))
+    terminals = read_npz(path, DataError, ("terminals",)).get("terminals")
+    if terminals is None or terminals.dtype.kind not in "biuf":
+        return True  # it is not a log either: the checks of a dataset have the better message
+    last = np.flatnonzero(terminals)[-1:]
+    return (not len(last) or last[0] == terminals.size - 1) and all(len(shape) != 1 for shape in shapes.values())
+
+
 def _description(path: Path) -> dict[str, Any]:
     """Reads the description of a dataset file: names of its columns and bounds of its actions."""
     try:
@@ -81,9 +93,22 @@ def _description(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def to_array(label: str, name: str, value: Any) -> np.ndarray:
+    """Converts an array or nested lists."""
+    try:
+        return np.asarray(value)
+    except ValueError as cause:
+        raise DataError(f"{label}: the rows of {name!r} differ in length.") from cause
+
+
 def arrays_source(arrays: Mapping[str, Any]) -> Source:
     """Wraps arrays in memory, with the names of an npz file."""
-    found = {str(name): np.asarray(value) for name, value in arrays.items() if value is not None}
+    if isinstance(arrays.get("observations"), Mapping):
+        raise DataError("the 'observations' of a log in one piece cannot be a dictionary: give a list of episodes.")
+    if "observations" in arrays and not any(name in arrays for name in MARKS):
+        advice = "add 'terminals', or give a single episode in a list, [episode]"
+        raise DataError(f"the log has neither 'terminals' nor 'timeouts', which mark an episode's last row: {advice}.")
+    found = {str(name): to_array("the log", str(name), value) for name, value in arrays.items() if value is not None}
     layouts: dict[str, Layout | str] = {name: (value.shape, value.dtype) for name, value in found.items()}
     return flat_source({"format": "arrays"}, layouts, found.__getitem__)
 
@@ -137,7 +162,10 @@ def _rows_in(layouts: Mapping[str, Layout | str], what: Any) -> int:
         raise DataError(f"{what} has no array 'observations' ({', '.join(layouts)}).")
     if isinstance(layout, str):
         raise DataError(f"{what}: its array 'observations' {layout}.")
-    return layout[0][0] if layout[0] else 0
+    rows = layout[0][0] if layout[0] else 0
+    if rows == 0:
+        raise DataError(f"{what} has no rows.")
+    return rows
 
 
 def _check_required(catalog: Catalog, what: Any) -> None:
@@ -184,7 +212,9 @@ def _episodes(
         ends |= flat.astype(bool)
     if successors is not None:
         observations = columns["observations"] if "observations" in columns else read("observations")
-        breaks = _breaks(observations, successors) & ~ends[:-1]
+        if observations.shape != successors.shape:
+            raise DataError(f"'{NEXT}' has the shape {successors.shape} where 'observations' has {observations.shape}.")
+        breaks = breaks_between(observations, successors) & ~ends[:-1]
         if breaks.mean() > MAX_BREAKS if len(breaks) else False:
             raise DataError(
                 f"'{NEXT}' differs from the following row of 'observations' in {breaks.mean():.0%} of the rows, so it "
@@ -212,10 +242,9 @@ def _spans(ends: np.ndarray, has_next: bool, notes: list[str]) -> list[tuple[int
     return list(zip([0, *stops[:-1].tolist()], stops.tolist(), strict=True))
 
 
-def _breaks(observations: np.ndarray, successors: np.ndarray) -> np.ndarray:
+def breaks_between(observations: np.ndarray, successors: np.ndarray) -> np.ndarray:
     """Returns for all rows but the last whether the successor differs from the next row."""
-    if observations.shape != successors.shape:
-        raise DataError(f"'{NEXT}' has the shape {successors.shape} where 'observations' has {observations.shape}.")
-    rows, following = observations.reshape(len(observations), -1), successors.reshape(len(successors), -1)
-    tolerance = TOLERANCE * (rows.max(0) - rows.min(0)) if len(rows) else 0.0
-    return np.any(np.abs(following[:-1] - rows[1:]) > tolerance, axis=1, keepdims=True)[:, 0]
+    rows, following = as_columns(observations), as_columns(successors)
+    kind = np.result_type(rows, np.float32)  # differences of Booleans and of unsigned integers need it
+    tolerance = TOLERANCE * np.subtract(rows.max(0), rows.min(0), dtype=kind)
+    return (np.abs(np.subtract(following[:-1], rows[1:], dtype=kind)) > tolerance).any(1)

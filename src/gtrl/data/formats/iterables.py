@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gtrl.data.formats.columns import Catalog
-from gtrl.data.formats.flat import NEXT, Layout, fields_of
+from gtrl.data.formats.flat import NEXT, Layout, fields_of, to_array
 from gtrl.data.formats.log import RawEpisode, Source
 from gtrl.errors import DataError
 
@@ -26,36 +26,49 @@ def goal_env_defaults(names: Collection[str]) -> tuple[list[str], list[str]]:
     return sorted(names), []
 
 
+def belongs(name: str, entry: str) -> bool:
+    """Returns whether a field is an entry of an episode, such as `actions`, or a part of it: `actions/gripper`."""
+    return name == entry or name.startswith(f"{entry}/")
+
+
+def short_names(names: Collection[str]) -> dict[str, str]:
+    """Returns the names of fields: without `observations/`, unless what is left is the name of another entry."""
+    entries = {name.partition("/")[0] for name in names}
+    short = {name: name.removeprefix("observations/") for name in names}
+    return {name: name if each.partition("/")[0] in entries else each for name, each in short.items()}
+
+
 def episodes_source(source: Iterable[Any]) -> Source:
     """Reads all episodes of an iterable."""
     parts = [_parts(f"episode {number}", each) for number, each in enumerate(source)]
     if not parts:
         raise DataError("the log has no episodes.")
-    _, observed, others, _ = parts[0]
-    layouts: dict[str, Layout | str] = {
-        name: (values.shape, values.dtype) for name, values in {**others, **observed}.items()
-    }
+    short = short_names({name for _, rows, _ in parts for name in rows})
+    first = {short[name]: values for name, values in parts[0][1].items()}
+    layouts: dict[str, Layout | str] = {name: (values.shape, values.dtype) for name, values in first.items()}
     fields, unusable = fields_of(layouts)
-    observation, goal = goal_env_defaults([name for name in observed if name in fields] or list(observed))
-    goal = ["goals"] if "goals" in others else goal
-    catalog = Catalog(fields, observation, ["actions"], goal, unusable)
+    observed = [short[name] for name in parts[0][1] if belongs(name, "observations")]
+    observation, goal = goal_env_defaults([name for name in observed if name in fields] or observed)
+    goal = ["goals"] if "goals" in parts[0][1] else goal
+    catalog = Catalog(fields, observation, [name for name in first if belongs(name, "actions")], goal, unusable)
 
     def episodes(wanted: Collection[str]) -> Iterator[RawEpisode]:
-        for label, observed, others, after in parts:
-            rows = {**others, **observed}
-            missing = [name for name in wanted if name not in rows]
+        for label, rows, after in parts:
+            found = {short[name]: values for name, values in rows.items()}
+            missing = [name for name in wanted if name not in found]
             if missing:
                 raise DataError(f"{label} has no {missing[0]!r}.")
-            yield RawEpisode(label, {name: rows[name] for name in wanted}, after)
+            final = {short[name]: values for name, values in after.items() if name in short}
+            yield RawEpisode(label, {name: found[name] for name in wanted}, final)
 
     return Source({"format": "python"}, catalog, episodes)
 
 
-Parts = tuple[str, dict[str, np.ndarray], dict[str, np.ndarray], dict[str, np.ndarray]]
+Parts = tuple[str, dict[str, np.ndarray], dict[str, np.ndarray]]
 
 
 def _parts(label: str, episode: Any) -> Parts:
-    """Returns an episode's label, observations by name, other arrays, and the state after its last action."""
+    """Returns an episode's label, its arrays by name, and the state after its last action."""
     if isinstance(episode, tuple) and len(episode) == 2:
         episode = {"observations": episode[0], "actions": episode[1]}
     if not isinstance(episode, Mapping):
@@ -64,26 +77,26 @@ def _parts(label: str, episode: Any) -> Parts:
     for key in ("observations", "actions"):
         if episode.get(key) is None:
             raise DataError(f"{label} has no {key!r}; it has {', '.join(map(str, episode)) or 'nothing'}.")
-    observed = dict(_arrays(label, "observations", episode["observations"]))
-    following = episode.get(NEXT)
-    after = {} if following is None else dict(_arrays(label, "observations", following))
-    others = {str(key): value for key, value in episode.items() if key not in ("observations", NEXT)}
-    kept = {name: array for key, value in others.items() for name, array in _arrays(label, key, value, key)}
-    return label, observed, kept, {name: values[-1:] for name, values in after.items()}
+    rows = _arrays(label, {key: value for key, value in episode.items() if key != NEXT})
+    after = _arrays(label, {"observations": episode.get(NEXT)})
+    return label, rows, {name: values[-1:] for name, values in after.items()}
 
 
-def _arrays(label: str, name: str, value: Any, prefix: str = "") -> Iterator[tuple[str, np.ndarray]]:
-    """Yields the arrays of a nested dictionary with their names, which are joined by slashes."""
-    if isinstance(value, Mapping):
-        for key in sorted(value, key=str):
-            yield from _arrays(label, joined := f"{prefix}/{key}".lstrip("/"), value[key], joined)
-        return
+def _arrays(label: str, entries: Mapping[Any, Any], prefix: str = "") -> dict[str, np.ndarray]:
+    """Returns the arrays of a nested dictionary, in the order of their names, which are joined by slashes."""
+    found: dict[str, np.ndarray] = {}
+    for key in sorted(entries, key=str):
+        name, value = f"{prefix}{key}", entries[key]
+        inner = _arrays(label, value, f"{name}/") if isinstance(value, Mapping) else _array(label, name, value)
+        repeated = found.keys() & inner.keys()
+        if repeated:
+            raise DataError(f"{label} has two arrays called {min(repeated)!r}.")
+        found |= inner
+    return found
+
+
+def _array(label: str, name: str, value: Any) -> dict[str, np.ndarray]:
     if value is None:
-        return
-    try:
-        array = np.asarray(value)
-    except ValueError as cause:
-        raise DataError(f"{label}: the rows of {name!r} differ in length.") from cause
-    if array.ndim == 0:
-        return  # a number for the whole episode, such as its seed
-    yield name, array
+        return {}
+    array = to_array(label, name, value)
+    return {} if array.ndim == 0 else {name: array}  # a number for the whole episode, such as its seed

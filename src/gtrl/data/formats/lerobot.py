@@ -5,16 +5,16 @@
 """
 
 import json
-import math
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gtrl.data.formats.arrow import parquet_rows
-from gtrl.data.formats.columns import NO_PIXELS, Catalog, column_names
-from gtrl.data.formats.limits import MAX_FIELDS, readable
+from gtrl.data.formats.arrow import NOT_NUMBERS, parquet_rows
+from gtrl.data.formats.columns import NO_PIXELS, Catalog, as_columns
+from gtrl.data.formats.flat import Layout, fields_of
+from gtrl.data.formats.limits import readable
 from gtrl.data.formats.log import RawEpisode, Source
 from gtrl.data.formats.tables import split_rows
 from gtrl.errors import DataError
@@ -33,22 +33,11 @@ def is_lerobot(folder: Path) -> bool:
 def lerobot_source(folder: Path) -> Source:
     """Opens a dataset by its folder."""
     info = _info(folder)
-    fields: dict[str, list[str]] = {}
-    unusable: dict[str, str] = {}
-    for name, feature in info["features"].items():
-        if name in BOOKKEEPING:
-            continue
-        with readable(folder / INFO, "description of a LeRobot dataset"):
-            dtype, width = str(feature["dtype"]), math.prod(int(size) for size in feature["shape"])
-            names = _element_names(feature.get("names"))
-        if dtype in ("image", "video"):
-            unusable[name] = NO_PIXELS
-        elif not dtype.startswith(("float", "int", "uint", "bool")):
-            unusable[name] = "does not hold real numbers"
-        elif not 0 < width <= MAX_FIELDS:
-            unusable[name] = f"has {width:,} columns, not between 1 and {MAX_FIELDS:,}"
-        else:
-            fields[name] = column_names(name, width, names)
+    features = {name: feature for name, feature in info["features"].items() if name not in BOOKKEEPING}
+    with readable(folder / INFO, "description of a LeRobot dataset"):
+        layouts = {name: _layout(feature) for name, feature in features.items()}
+        names = {name: _element_names(feature.get("names")) for name, feature in features.items()}
+    fields, unusable = fields_of(layouts, names)
     observed = [name for name in (*fields, *unusable) if name.startswith("observation")]
     observation = [name for name in STATES if name in fields] or [name for name in observed if name in fields]
     skipped = [name for name in observed if name not in observation]
@@ -60,9 +49,9 @@ def lerobot_source(folder: Path) -> Source:
         rows = parquet_rows(files, [*wanted, "episode_index", "frame_index"])
         _check_complete(folder, info, rows["episode_index"])
         for name in wanted:
-            if rows[name].reshape(len(rows[name]), -1).shape[1] != len(fields[name]):
+            if as_columns(rows[name]).shape[1] != len(fields[name]):
                 raise DataError(f"{folder}: {name!r} has another size than {INFO} says.")
-        for label, indices in split_rows(rows["episode_index"], rows["frame_index"], "frame_index"):
+        for label, indices in split_rows(folder, rows["episode_index"], rows["frame_index"], "frame_index"):
             yield RawEpisode(label, {name: rows[name][indices] for name in wanted})
 
     return Source({"format": "lerobot", "path": str(folder)}, catalog, episodes, {}, notes)
@@ -83,6 +72,16 @@ def _info(folder: Path) -> dict[str, Any]:
     if info.get("storage_format", "parquet") != "parquet":
         raise DataError(f"{folder} is stored as {info['storage_format']!r}: only parquet files can be read.")
     return info
+
+
+def _layout(feature: Mapping[str, Any]) -> Layout | str:
+    """Returns the layout of a feature as if it had one frame, or why it cannot be used."""
+    dtype = str(feature["dtype"])
+    if dtype in ("image", "video"):
+        return NO_PIXELS
+    if not dtype.startswith(("float", "int", "uint", "bool")):
+        return NOT_NUMBERS
+    return (1, *(int(size) for size in feature["shape"])), np.dtype(dtype)
 
 
 def _element_names(names: Any) -> list[str] | None:

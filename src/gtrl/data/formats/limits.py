@@ -1,7 +1,8 @@
 """Guards against damaged and malicious files, and against missing packages."""
 
 import importlib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,13 @@ def readable(path: Path | str, kind: str) -> Iterator[None]:
         raise DataError(f"{path} cannot be read: {cause.strerror}.") from cause
     except Exception as cause:  # damaged files make h5py and pyarrow raise many kinds of errors
         raise DataError(f"{path} is not a readable {kind}; it may be truncated or damaged.") from cause
+
+
+def check_names(path: Path, names: Sequence[str]) -> None:
+    """Raises a `DataError` if two columns of a table have the same name."""
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise DataError(f"{path} has two columns called {repeated[0]!r}.")
 
 
 class Budget:

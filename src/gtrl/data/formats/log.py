@@ -62,7 +62,7 @@ def read_source(source: Source, observation: Selectors, goal: Selectors, action:
     catalog = source.catalog
     observed = catalog.choose(observation, "observation")
     acted = catalog.choose(action, "action")
-    goals = catalog.choose(goal, "goal")
+    goals = catalog.choose(goal, "goal", observed)
     fields = {column.field for column in (*observed, *acted, *goals)}
     notes: list[str] = []
     episodes = [_chosen(each, catalog, observed, acted, goals, notes) for each in source.episodes(fields)]
@@ -87,6 +87,8 @@ def _chosen(
     notes: list[str],
 ) -> Episode:
     """Picks the chosen columns, and the state after the last action if all of its columns are there."""
+    if any(len(episode.rows[column.field]) == 0 for column in observed):
+        raise DataError(f"{episode.label} is empty: leave it out.")
     for name, values in (*episode.rows.items(), *episode.after.items()):
         if values.dtype.kind not in "biuf":
             raise DataError(f"{name!r} does not hold real numbers in {episode.label}.")
@@ -96,11 +98,12 @@ def _chosen(
     missing = {column.field for column in (*observed, *goals)} - set(episode.after)
     if missing and episode.after:
         notes.append(f"{min(missing)!r} is not logged after the last action, so the state after it is left out")
-    has_final = bool(episode.after) and not missing
+    actions = pick(episode.rows, acted)
+    has_final = bool(episode.after) and not missing and not np.isnan(actions[-1:]).all()  # else no action leads to it
     return Episode(
         episode.label,
         pick(episode.rows, observed),
-        pick(episode.rows, acted),
+        actions,
         pick(episode.rows, goals) if goals else None,
         pick(episode.after, observed) if has_final else None,
         pick(episode.after, goals) if has_final and goals else None,

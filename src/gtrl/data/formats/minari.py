@@ -19,7 +19,7 @@ from gtrl.data.formats import hdf5
 from gtrl.data.formats.arrow import arrow_layouts, arrow_rows
 from gtrl.data.formats.columns import NO_PIXELS, Catalog
 from gtrl.data.formats.flat import Layout, fields_of
-from gtrl.data.formats.iterables import goal_env_defaults
+from gtrl.data.formats.iterables import belongs, goal_env_defaults, short_names
 from gtrl.data.formats.limits import Budget, import_extra, readable
 from gtrl.data.formats.log import RawEpisode, Source
 from gtrl.errors import DataError
@@ -117,13 +117,13 @@ def _with_spaces(
     """Completes a source by what the spaces say: which fields hold pixels, bounds of actions, discrete actions."""
     with readable(origin.get("path", origin.get("id", "")), "Minari dataset"):
         bounds = _apply_spaces(spaces, layouts)
-    short = {name: name.removeprefix("observations/") for name in layouts}
+    short = short_names(layouts)
     fields, unusable = fields_of({short[name]: layout for name, layout in layouts.items()})
-    observed = [short[name] for name in layouts if re.match(r"observations(/|$)", name)]
+    observed = [short[name] for name in layouts if belongs(name, "observations")]
     observation, goal = goal_env_defaults([name for name in observed if name in fields] or observed)
     skipped = [name for name in observed if name in unusable and name not in observation]
     notes = [f"{', '.join(skipped)} cannot be used and is not read"] if skipped else []
-    action = [name for name in layouts if re.match(r"actions(/|$)", name)]
+    action = sorted(name for name in layouts if belongs(name, "actions"))
     long = {name: key for key, name in short.items()}
 
     def episodes(wanted: Collection[str]) -> Iterator[RawEpisode]:
@@ -142,7 +142,7 @@ def _apply_spaces(
     """Marks fields that cannot be used; returns the bounds of the others that are actions."""
     bounds: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for name, space in (*_leaves(spaces["observation"], "observations"), *_leaves(spaces["action"], "actions")):
-        is_action = re.match(r"actions(/|$)", name)
+        is_action = belongs(name, "actions")
         if _is_image(space):
             layouts[name] = NO_PIXELS
         elif is_action and space.get("type") in ("Discrete", "MultiDiscrete", "MultiBinary"):
@@ -189,7 +189,7 @@ def _arrow(folder: Path) -> tuple[Layouts, Any]:
         for number in numbers:
             rows = arrow_rows(files[number], wanted, budget)
             # Storage pads actions by one row, so that all columns have as many rows as observations.
-            cut = {name: values[:-1] if re.match(r"actions(/|$)", name) else values for name, values in rows.items()}
+            cut = {name: values[:-1] if belongs(name, "actions") else values for name, values in rows.items()}
             yield f"episode_{number}", cut
 
     return arrow_layouts(files[numbers[0]]), read

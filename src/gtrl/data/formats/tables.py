@@ -3,8 +3,10 @@
 import array
 import csv
 import itertools
+import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,8 @@ import numpy as np
 
 from gtrl.data.formats.arrow import parquet_layouts, parquet_rows
 from gtrl.data.formats.columns import Catalog
-from gtrl.data.formats.flat import Layout, fields_of
-from gtrl.data.formats.limits import MAX_FIELDS, readable
+from gtrl.data.formats.flat import MAX_BREAKS, Layout, breaks_between, fields_of
+from gtrl.data.formats.limits import MAX_FIELDS, check_names, readable
 from gtrl.data.formats.log import RawEpisode, Source
 from gtrl.errors import DataError
 
@@ -22,6 +24,7 @@ TIME_NAMES = ("frame_index", "step", "t", "time", "timestamp")  # a column that 
 SEPARATORS = ",;\t"
 MAX_LINE = 2**20  # characters of a line in a CSV file
 _OBSERVATION = re.compile(r"(observations?|obs|states?)([\W_].*|\d+)?", re.IGNORECASE)
+_NEXT = re.compile(r"next[\W_]?(?P<name>.+)", re.IGNORECASE)
 _ACTION = re.compile(r"actions?([\W_].*|\d+)?", re.IGNORECASE)
 
 
@@ -41,20 +44,32 @@ def parquet_source(path: Path, episode: str | None) -> Source:
 def _table(path: Path, kind: str, layouts: Mapping[str, Layout | str], episode: str | None, read: Any) -> Source:
     fields, unusable = fields_of(layouts)
     label = _episode_column(path, list(layouts), episode)
-    time = next((name for name in TIME_NAMES if name in fields and name != label), None)
-    plain = [name for name in fields if name not in (label, time)]
+    time = next((name for name in TIME_NAMES if name in layouts and name != label), None)
+    following = _next_columns(fields)
+    for name, then in following.items():
+        if _part(name) is not None:
+            unusable[then] = "is the next observation, which is read where it is needed: choose the present one"
+    offered = {name: columns for name, columns in fields.items() if name not in unusable}
+    plain = [name for name in offered if name not in (label, time)]
     observation = [name for name in plain if _OBSERVATION.fullmatch(name)]
     action = [name for name in plain if _ACTION.fullmatch(name)]
-    catalog = Catalog(fields, observation, action, (), unusable)
+    catalog = Catalog(offered, observation, action, (), unusable)
+    notes: list[str] = []
 
     def episodes(wanted: Collection[str]) -> Iterator[RawEpisode]:
         labels = [label] if time is None else [label, time]
-        rows = read(list(dict.fromkeys([*wanted, *labels])), [name for name in labels if name not in wanted])
+        pairs = {name: following[name] for name in wanted if name in following}
+        columns = dict.fromkeys([*wanted, *pairs.values(), *labels])
+        rows = read(list(columns), [name for name in labels if name not in wanted])
         order = None if time is None else rows[time]
-        for name, indices in split_rows(rows[label], order, time):
-            yield RawEpisode(name, {key: rows[key][indices] for key in wanted})
+        parts = list(split_rows(path, rows[label], order, time))
+        pairs = _confirmed(pairs, rows, [indices for _, indices in parts], notes)
+        for name, indices in parts:
+            after = {now: rows[then][indices[-1:]] for now, then in pairs.items()}
+            is_logged = not all(np.isnan(values).all() for values in after.values())
+            yield RawEpisode(name, {key: rows[key][indices] for key in wanted}, after if is_logged else {})
 
-    return Source({"format": kind, "path": str(path)}, catalog, episodes)
+    return Source({"format": kind, "path": str(path)}, catalog, episodes, {}, notes)
 
 
 def _episode_column(path: Path, names: Sequence[str], episode: str | None) -> str:
@@ -67,8 +82,56 @@ def _episode_column(path: Path, names: Sequence[str], episode: str | None) -> st
     return found
 
 
-def split_rows(labels: np.ndarray, order: np.ndarray | None, time: str | None) -> Iterator[tuple[str, np.ndarray]]:
+# --- columns of the next observation ---
+
+
+def _next_columns(fields: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Pairs fields with those of the next observation: `x` with `next_x`, `observation_x` also with `next_obs_x`."""
+    pairs: dict[str, str] = {}
+    for name in fields:
+        match = _NEXT.fullmatch(name)
+        if match is None or _ACTION.fullmatch(match["name"]):
+            continue
+        part = _part(match["name"])
+        alike = [each for each in fields if part is not None and _part(each) == part]
+        found = [match["name"]] if match["name"] in fields else alike
+        if len(found) == 1 and len(fields[found[0]]) == len(fields[name]):
+            pairs.setdefault(found[0], name)
+    return pairs
+
+
+def _part(name: str) -> str | None:
+    """Returns which part of the observation a column is by its name: `_x` for `obs_x`, none for other columns."""
+    match = _OBSERVATION.fullmatch(name)
+    return match and (match[2] or "")
+
+
+def _confirmed(
+    pairs: Mapping[str, str], rows: Mapping[str, np.ndarray], parts: Sequence[np.ndarray], notes: list[str]
+) -> dict[str, str]:
+    """Returns the pairs whose second column holds the first one of the following row; the others are noted."""
+    order = np.concatenate(parts)
+    inside = np.delete(np.arange(len(order)), np.cumsum([len(part) for part in parts]) - 1)
+    confirmed = {}
+    for now, then in pairs.items():
+        breaks = breaks_between(rows[now][order], rows[then][order])[inside]
+        if breaks.sum() > MAX_BREAKS * len(breaks):
+            notes.append(f"{then!r} does not hold {now!r} of the following row, so it is not used")
+        else:
+            confirmed[now] = then
+    return confirmed
+
+
+# --- rows ---
+
+
+def split_rows(
+    path: Path, labels: np.ndarray, order: np.ndarray | None, time: str | None
+) -> Iterator[tuple[str, np.ndarray]]:
     """Yields the label of each episode and its rows, in the order of time; episodes in that of their first row."""
+    unnamed = labels == "" if labels.dtype.kind == "U" else _is_missing(labels)
+    if unnamed.any():
+        raise DataError(f"{path}: row {int(np.argmax(unnamed)) + 1} does not name its episode.")
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     rank = np.argsort(np.argsort(first))[inverse.reshape(-1)]  # of each row's episode
     if order is None:
@@ -78,13 +141,49 @@ def split_rows(labels: np.ndarray, order: np.ndarray | None, time: str | None) -
             raise DataError(f"the rows of episode {label} are not contiguous, and no column orders them ({tried}).")
         rows = np.arange(len(rank))
     else:
-        rows = np.lexsort((order, rank))
-        repeated = (np.diff(rank[rows]) == 0) & (order[rows][1:] == order[rows][:-1])
+        times = _times(path, str(time), order)
+        rows = np.lexsort((times, rank))
+        repeated = (np.diff(rank[rows]) == 0) & (times[rows][1:] == times[rows][:-1])
         if repeated.any():
             row = rows[int(np.argmax(repeated))]
             raise DataError(f"episode {labels[row]} has two rows with {time} = {order[row]}.")
     for part in np.split(rows, np.flatnonzero(np.diff(rank[rows])) + 1):
         yield f"episode {labels[part[0]]}", part
+
+
+def _is_missing(values: np.ndarray) -> np.ndarray:
+    return np.isnat(values) if values.dtype.kind in "mM" else ~np.isfinite(values)
+
+
+def _times(path: Path, name: str, values: np.ndarray) -> np.ndarray:
+    """Returns the column that orders rows as numbers or times, all of which must be there."""
+    times = _timestamps(values.tolist()) if values.dtype.kind == "U" else values
+    wrong = _is_missing(times)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        found = f"row {row + 1} has {str(values[row])!r:.40}"
+        raise DataError(f"{path}: the column {name!r} orders the rows, so it must hold numbers or timestamps; {found}.")
+    return times
+
+
+def _timestamps(texts: Sequence[str]) -> np.ndarray:
+    """Converts numbers as text, or ISO timestamps to microseconds since the first; anything else becomes NaN."""
+    numbers = np.array([_converted(float, text) for text in texts])
+    if np.isfinite(numbers).any():
+        return numbers
+    try:
+        first = datetime.fromisoformat(texts[0])
+    except ValueError:
+        return numbers
+    step = timedelta(microseconds=1)
+    return np.array([_converted(lambda each: (datetime.fromisoformat(each) - first) / step, text) for text in texts])
+
+
+def _converted(convert: Callable[[str], float], text: str) -> float:
+    try:
+        return convert(text)
+    except (ValueError, TypeError):  # TypeError: of two timestamps only one has a time zone
+        return math.nan
 
 
 # --- CSV ---
@@ -103,9 +202,7 @@ def _header(path: Path) -> list[str]:
         header = [name.strip() for name in next(_lines(path), [])]
     if not any(header) or len(header) > MAX_FIELDS:
         raise DataError(f"{path} is not a readable CSV file; its first line must name the columns.")
-    repeated = [name for name in header if header.count(name) > 1]
-    if repeated:
-        raise DataError(f"{path} has two columns called {repeated[0]!r}.")
+    check_names(path, header)
     return header
 
 
