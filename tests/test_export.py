@@ -237,6 +237,16 @@ def test_onnx_file_describes_itself(tmp_path: Path) -> None:
     assert [each.data_type for each in weights] == [onnx.TensorProto.FLOAT16]  # one, which the four steps share
 
 
+def test_the_pytorch_example_knows_every_operator(tmp_path: Path) -> None:
+    example = ast.parse((Path(__file__).parents[1] / "examples" / "deploy" / "run_policy_torch.py").read_text())
+    (table,) = [node.value for node in example.body if isinstance(node, ast.AnnAssign)]
+    assert isinstance(table, ast.Dict)
+    known = {key.value for key in table.keys if isinstance(key, ast.Constant)}
+    for case in (DEFAULT, *(Case(activation=name) for name in ACTIVATIONS), Case("flow"), Case(output="tanh")):
+        model = onnx.load(gtrl.export(write_policy(tmp_path / "p.npz", case), precision="float16"))
+        assert {node.op_type for node in model.graph.node} <= known
+
+
 def test_onnx_action_is_nan_where_an_input_is_not_finite(tmp_path: Path) -> None:
     for case in (Case(activation="relu", norm=False), Case("flow", scaled=False)):
         model = gtrl.export(write_policy(tmp_path / "p.npz", case))
