@@ -535,6 +535,17 @@ def test_integer_flags_accept_exponents(gtrl: Gtrl, trained: list[Any], write_fi
     assert all(type(number) is int for number in (named["training"].steps, *named["seeds"], *named["hidden"]))
 
 
+@pytest.mark.parametrize(("flags", "scaled"), [((), True), (("--scale",), True), (("--no-scale",), False)])
+def test_scaling_and_the_log_follow_the_flags(
+    flags: tuple[str, ...], scaled: bool, gtrl: Gtrl, trained: list[Any], write_file: Callable[..., Path]
+) -> None:
+    command = ("train", "bc", "--data", write_file(qpos=None, qvel=None), "--steps", "2e2", *flags)
+    assert gtrl(*command)[0] == 0
+    (((_, data), named),) = trained
+    assert (data.scaling is not None) == scaled
+    assert named["training"].log_every == 10
+
+
 def test_flags_become_callbacks(gtrl: Gtrl, trained: list[Any], mini_file: Path) -> None:
     train = ("train", "bc", "--task", MINI, "--data", mini_file)
     assert gtrl(*train)[0] == 0

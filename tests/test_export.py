@@ -17,7 +17,7 @@ import pytest
 
 import gtrl
 from gtrl import cli
-from gtrl.errors import ConfigError, GtrlError
+from gtrl.errors import ConfigError, GtrlError, RunError
 from gtrl.io import mlp_file
 from gtrl.io.atomic import PARTIAL_SUFFIX
 from gtrl.io.mlp import ACTIVATIONS, Layer
@@ -186,6 +186,32 @@ def test_float16_halves_the_file(tmp_path: Path) -> None:
         assert sizes[0] - sizes[1] == pytest.approx(per_number * sum(array.size for array in arrays.values()), rel=0.02)
 
 
+def test_exported_actions_stay_within_their_bounds(tmp_path: Path) -> None:
+    """Bounds of 0.3 and 0.7 lie between two numbers of float32."""
+    changes: dict[str, Any] = {
+        "action_center": np.array([0, 0.4, 0]), "action_scale": np.array([0.3, 0.3, 0.1])
+    }  # fmt: skip
+    path = write_policy(tmp_path / "p.npz", bias2=np.array([9.0, 9, -9]), **changes)
+    inputs = inputs_of(DEFAULT, 7)
+    for action in (
+        reference(path, inputs),
+        run_onnx(gtrl.export(path), inputs),
+        module_of(gtrl.export(path, format="numpy")).Policy()(**inputs),
+    ):
+        assert (np.abs(action.astype(np.float64) - changes["action_center"]) <= changes["action_scale"]).all()
+        np.testing.assert_allclose(action, np.tile([0.3, 0.7, -0.1], (7, 1)), rtol=1e-6)
+
+
+def test_columns_too_fine_for_float32_are_refused(tmp_path: Path) -> None:
+    center, scale = np.array([5.4e6, 1e5, 0, 0, 0]), np.array([0.5, 1, 1, 1, 1])  # 1e5 ± 1 is a constant column
+    path = write_policy(tmp_path / "p.npz", columns=COLUMNS, observation_center=center, observation_scale=scale)
+    with pytest.raises(RunError, match=r"too coarse for pressure \(5400000 ± 0\.5\): export with --format numpy, or"):
+        gtrl.export(path)
+    observation = np.array([5.4e6 + 0.2, 1e5, 0, 0, 0])
+    action = module_of(gtrl.export(path, format="numpy")).Policy()(observation, np.zeros(2))
+    np.testing.assert_allclose(action, reference(path, {"observation": observation, "goal": np.zeros(2)}), atol=1e-5)
+
+
 # --- what the files are like ---
 
 
@@ -209,6 +235,16 @@ def test_onnx_file_describes_itself(tmp_path: Path) -> None:
     assert (action.name, action.type, action.shape) == ("action", "tensor(float)", ["batch", 3])
     weights = [each for each in model.graph.initializer if list(each.dims) == [16, 16]]
     assert [each.data_type for each in weights] == [onnx.TensorProto.FLOAT16]  # one, which the four steps share
+
+
+def test_the_pytorch_example_knows_every_operator(tmp_path: Path) -> None:
+    example = ast.parse((Path(__file__).parents[1] / "examples" / "deploy" / "run_policy_torch.py").read_text())
+    (table,) = [node.value for node in example.body if isinstance(node, ast.AnnAssign)]
+    assert isinstance(table, ast.Dict)
+    known = {key.value for key in table.keys if isinstance(key, ast.Constant)}
+    for case in (DEFAULT, *(Case(activation=name) for name in ACTIVATIONS), Case("flow"), Case(output="tanh")):
+        model = onnx.load(gtrl.export(write_policy(tmp_path / "p.npz", case), precision="float16"))
+        assert {node.op_type for node in model.graph.node} <= known
 
 
 def test_onnx_action_is_nan_where_an_input_is_not_finite(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from typing import Any
 
 import gymnasium
@@ -9,10 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from foreign_logs import save
+from foreign_logs import make_log, save, transitions_of, write_csv
 
 import gtrl
 from gtrl.algorithms import ALGORITHMS, make
+from gtrl.cli import main
 from gtrl.data.checks import check_arrays, check_file
 from gtrl.data.columns import column_facts, goal_warnings, unscaled_warnings
 from gtrl.data.dataset import Dataset, make_dataset
@@ -22,6 +24,7 @@ from gtrl.data.sampling import gather
 from gtrl.errors import DataError, RunError
 from gtrl.evaluation.trained import TrainedNets
 from gtrl.io.scaling import LIMIT, Scaling, bounds_of, center_and_scale, fit_scaling
+from gtrl.report.dataset import examine
 
 RNG = np.random.default_rng(0)
 N = 20_000
@@ -71,6 +74,28 @@ def test_frequent_spikes_stay_within_the_limit():
     assert (50 - center) / scale == pytest.approx(LIMIT)
 
 
+def test_missing_readings_leave_the_other_values_apart():
+    column = RNG.uniform(0, 1, N)
+    _, clean = scale_of(column)
+    column[::100] = -999
+    center, scale = scale_of(column)
+    assert center == pytest.approx(0.5, abs=0.02)
+    assert scale == pytest.approx(3 * clean, rel=0.02)
+
+
+def test_heavy_tails_stay_usable():
+    column = RNG.standard_cauchy(N)
+    center, scale = scale_of(column)
+    assert scale == pytest.approx(3 * 2 * 6.314 / 3.29, rel=0.1)  # the middle 90 % are within ±6.314
+    assert (np.abs(column - center) > LIMIT * scale).mean() < 0.01
+
+
+def test_rounding_noise_is_not_amplified():
+    column = 1e-17 * RNG.standard_normal(N)
+    column[::100] = 1.0
+    assert scale_of(column)[1] == pytest.approx(column.std())
+
+
 def test_rare_event_is_visible():
     column = np.zeros(N)
     column[::5000] = 1.0  # fewer than the outermost 0.2 %
@@ -83,8 +108,42 @@ def test_rare_event_is_visible():
 
 def test_bounds_of_actions():
     small, large = np.array([[0.2, -0.9], [0.5, 1.0]]), np.array([[0.2, -4.0], [0.5, 3.0], [np.nan, np.nan]])
-    assert np.array_equal(bounds_of(small), [[-1, -1], [1, 1]])
+    assert np.array_equal(bounds_of(small), [[0.2, -1], [0.5, 1]])
     assert np.array_equal(bounds_of(large), [[0.2, -4.0], [0.5, 3.0]])
+
+
+def test_bounds_are_found_column_by_column():
+    columns = {
+        "small": RNG.uniform(-0.02, 0.02, N), "near 1": RNG.uniform(-0.97, 0.8, N), "large": RNG.uniform(-3, 5, N),
+        "constant": np.full(N, 0.7), "zero": np.zeros(N), "switch": np.arange(N) % 2.0,
+    }  # fmt: skip
+    actions = np.stack(list(columns.values()), 1)
+    low, high = bounds_of(actions)
+    assert low.tolist() == [actions[:, 0].min(), -1, actions[:, 2].min(), 0.7, 0, -1]
+    assert high.tolist() == [actions[:, 0].max(), 1, actions[:, 2].max(), 0.7, 0, 1]
+    scaling = fit_scaling(actions, actions, actions)
+    assert np.abs(scaling.action(actions)[:, 0]).max() == pytest.approx(1)  # small actions fill their bounds
+    assert np.allclose(scaling.raw_action(scaling.action(actions)), actions, atol=1e-6)
+
+
+@pytest.mark.parametrize(("low", "high"), [(-0.3, 0.3), (0.1, 0.7), (-0.7, 1e-3), (0.3, 0.3)])
+def test_raw_actions_stay_within_bounds_in_float64(low, high):
+    actions = np.array([[low], [high]])
+    scaling = fit_scaling(actions, actions, actions, ([low], [high]))
+    found = scaling.raw_action([[-1], [-0.999], [0], [0.999], [1]])
+    assert found.dtype == np.float32
+    assert np.allclose(found[[0, -1], 0], [low, high], rtol=1e-6)
+    if low < high:
+        space = gymnasium.spaces.Box(low, high, (1,), np.float64)
+        assert all(space.contains(action) for action in found)
+    assert np.isnan(scaling.raw_action([[np.nan]])).all()
+
+
+def test_large_units_are_float64():
+    rows = 5.4e6 + 0.5 * RNG.standard_normal((N, 1))
+    scaling = fit_scaling(rows, rows, rows)
+    for scaled, back in ((scaling.observation, scaling.raw_observation), (scaling.goal, scaling.raw_goal)):
+        assert np.abs(back(scaled(rows)) - rows).max() < 1e-5  # float32 has steps of 0.5 there
 
 
 def test_actions_are_mapped_from_their_bounds_and_back():
@@ -151,12 +210,13 @@ def test_bounds_come_from_the_argument_then_the_file_then_the_data(tmp_path, cap
     description = Description(action_bounds=(np.array([-10.0, -10]), np.array([10.0, 10])))
     plain, described = own_file(tmp_path), tmp_path / "described.npz"
     save(described, **own_arrays(), **{KEY: description.to_array()})
-    with caplog.at_level(logging.INFO, "gtrl"):
-        found = load_dataset(plain).scaling
+    found = load_dataset(plain).scaling
     low, high = bounds_of(own_arrays()["actions"])
     assert found
     assert np.allclose(found.action_scale, (high - low) / 2)
     assert "the bounds of actions are not known" in caplog.text
+    assert f"action[0] {low[0]:.4g} to {high[0]:.4g}" in caplog.text
+    assert {record.levelno for record in caplog.records} == {logging.WARNING}  # Python shows no others by default
     caplog.clear()
     for scaling, bound in (
         (load_dataset(described).scaling, 10),
@@ -169,7 +229,21 @@ def test_bounds_come_from_the_argument_then_the_file_then_the_data(tmp_path, cap
     assert "outside of its bounds -4 to 4; it is clipped" in caplog.text
 
 
-@pytest.mark.parametrize("bounds", [(1, -1), (0, np.inf), ([1, 2, 3], [4, 5, 6]), ("a", "b"), (1,), 5])
+def test_environment_without_usable_bounds_is_named(tmp_path, caplog):
+    path = own_file(tmp_path)
+    for environment, message in (
+        (lambda: Bounded(np.inf), "the environment of arm has no finite bounds of actions"),
+        (lambda: Bounded(1.0, 3), "the environment of arm has 3 actions, not 2"),
+    ):
+        load_dataset(path, gtrl.Task("arm", environment=environment))
+        assert message in caplog.text
+        assert "the bounds of actions are not known" in caplog.text
+        caplog.clear()
+
+
+@pytest.mark.parametrize(
+    "bounds", [(1, -1), (1, 1), ([-1, 2], [1, 2]), (0, np.inf), ([1, 2, 3], [4, 5, 6]), ("a", "b"), (1,), 5]
+)
 def test_wrong_bounds_are_one_sentence(tmp_path, bounds):
     with pytest.raises(DataError, match="the bounds of actions must be"):
         load_dataset(own_file(tmp_path), action_bounds=bounds)
@@ -204,8 +278,8 @@ def test_stored_scaling_is_used_for_what_it_describes(tmp_path):
 class Bounded(gymnasium.Env):
     """An environment of which only the action space is used."""
 
-    def __init__(self, bound: float) -> None:
-        self.action_space = gymnasium.spaces.Box(-bound, bound, (2,))
+    def __init__(self, bound: float, size: int = 2) -> None:
+        self.action_space = gymnasium.spaces.Box(-bound, bound, (size,))
 
 
 def test_validation_file_of_a_log_must_have_its_dimensions(tmp_path):
@@ -406,6 +480,114 @@ def test_commanded_goals_are_warned_about():
     assert "they stay the same in" in goal_warnings(logged(angles, held), held)[0]
     blended = angles + held  # it follows the state, and jumps with the command
     assert "they jump in" in goal_warnings(logged(angles, blended), blended)[0]
+
+
+def test_a_target_is_commanded_even_if_it_is_part_of_the_observation():
+    angles = walk()
+    targets = np.repeat(np.random.default_rng(3).normal(size=(40, 2)), 50, 0)
+    columns = {"goal": ["target_x", "target_y"]}
+    (warning,) = goal_warnings(logged(np.hstack([angles, targets]), targets), targets, columns)
+    assert "they stay the same in 99 % of the steps, while the state moves, and then change at once" in warning
+    assert "(target_x, target_y)" in warning
+    assert "harmless only for an object that stands still" in warning
+    mixed = np.hstack([angles[:, :1], targets[:, :1]])  # only the second column is commanded
+    assert "(goal[1])" in goal_warnings(logged(np.hstack([angles, targets]), mixed), mixed)[0]
+    per_episode = np.repeat(np.random.default_rng(3).normal(size=(20, 1)), 100, 0)
+    assert "in 100 % of the steps" in goal_warnings(logged(angles, per_episode), per_episode)[0]
+
+
+def test_an_object_that_stands_still_for_long_is_achieved():
+    """A door that is pushed for ten steps of every hundred; its sine and cosine are part of the observation."""
+    pushed = np.arange(2000) % 100 >= 90
+    door = (0.1 * pushed * RNG.uniform(0.5, 1, 2000)).reshape(20, 100).cumsum(1).reshape(-1, 1)
+    observations = np.hstack([walk(), np.sin(door), np.cos(door)])
+    assert goal_warnings(logged(observations, door), door) == []
+    assert goal_warnings(logged(np.hstack([observations, door]), door), door) == []
+    constant = np.full((2000, 1), 0.3)
+    assert goal_warnings(logged(observations, constant), constant) == []
+    assert goal_warnings({**logged(observations, door), "goals": observations}, observations) == []
+
+
+def warnings_of(path: Any, caplog: pytest.LogCaptureFixture, **options: Any) -> str:
+    """The warnings of loading, which `gtrl data check` has too, unless it cannot know the options."""
+    caplog.clear()
+    load_dataset(path, **options)
+    if not options:
+        found = examine(path).warnings
+        assert all(record.getMessage().rstrip(".") in found for record in caplog.records)
+    return caplog.text
+
+
+def test_glitch_in_an_action_is_warned_about(tmp_path, caplog):
+    actions = RNG.uniform(-0.01, 0.01, (240, 2))
+    clean = warnings_of(own_file(tmp_path, actions=actions), caplog)
+    assert "small part" not in clean
+    actions[17, 0] = 1000
+    found = warnings_of(own_file(tmp_path, actions=actions), caplog)
+    assert re.search(r"the action\[0\] lies within -0\.\d+ to 0\.\d+ in 99.8 % of the rows, a small part of", found)
+    assert "a small part of its bounds -0.00" in found
+    assert "to 1000: remove outliers" in found
+
+
+def test_actions_in_a_small_part_of_given_bounds_are_warned_about(tmp_path, caplog):
+    path = own_file(tmp_path)
+    assert "a small part of its bounds -100 to 100" in warnings_of(path, caplog, action_bounds=(-100, 100))
+    assert "small part" not in warnings_of(path, caplog, action_bounds=(-10, 10))
+
+
+@pytest.mark.parametrize("share", [0.01, 0.1])
+def test_missing_readings_are_warned_about(tmp_path, caplog, share):
+    arrays = own_arrays(episodes=100)
+    observations = arrays["observations"].copy()
+    observations[:: round(1 / share), 1] = -999
+    found = warnings_of(own_file(tmp_path, **arrays | {"observations": observations}), caplog)
+    assert f"observation[1] ({100 * share:.2g} % of the rows, typically -999; scaled as" in found
+    assert "observation[0]" not in found
+
+
+def test_stale_scaling_is_used_shown_and_warned_about(tmp_path, caplog):
+    arrays = own_arrays()
+    stored = fit_scaling(arrays["observations"], arrays["goals"], arrays["actions"])
+    bounds = (np.array([-20.0, -20]), np.array([30.0, 30]))
+    changed = arrays | {"observations": arrays["observations"] * 1000}
+    path = save(tmp_path / "d.npz", **changed, **{KEY: Description({}, bounds, stored).to_array()})
+    found = warnings_of(path, caplog)
+    assert re.search(r"values lie far outside of their column's scale: observation\[0\] \(9\d % of the rows", found)
+    report = examine(path)
+    assert report.scaling == load_dataset(path).scaling
+    shown = {(fact.name, fact.center, fact.scale) for fact in report.columns}
+    assert ("action[1]", 5, 25) in shown
+    assert ("observation[2]", stored.observation_center[2], stored.observation_scale[2]) in shown
+
+
+def test_check_reads_what_training_reads(tmp_path, capsys):
+    log = make_log((300, 200, 600))
+    sources = {
+        "next.npz": save(tmp_path / "next.npz", **transitions_of(log)),
+        "timeouts.npz": save(tmp_path / "timeouts.npz", **{
+            "timeouts" if name == "terminals" else name: rows for name, rows in log.items()
+        }),
+        "CSV": write_csv(tmp_path / "log.csv", log),
+    }  # fmt: skip
+    for name, source in sources.items():
+        assert main(["data", "check", str(source), "--goal", "0:2"]) == 0, name
+        printed = capsys.readouterr().out
+        assert "episodes     3, of 200 to 600 transitions\ntransitions  1,100\n" in printed
+        assert "goals        1103×2" in printed
+        cells = [[cell.strip() for cell in line.split("│")] for line in printed.splitlines()]
+        lowest = [float(row[3]) for row in cells if row[1:2] == ["goal"]]
+        assert lowest == pytest.approx(log["observations"][:, :2].min(0), rel=1e-5), name
+    assert main(["data", "check", str(sources["CSV"]), "--goal", "nothing"]) == 2
+    assert "there is no column 'nothing' for the goal" in capsys.readouterr().err
+
+
+def test_pixels_in_a_dataset_file_are_named(tmp_path):
+    rows = np.arange(12) % 4 == 3
+    for name, images in (("a", np.zeros((12, 8, 8, 3))), ("b", np.zeros((12, 8, 8), np.uint8))):
+        path = save(tmp_path / f"{name}.npz", observations=images, actions=np.zeros((12, 2)), terminals=rows)
+        with pytest.raises(DataError, match=r"not \(rows, dimension\): it holds pixels, which are not supported yet:"):
+            load_dataset(path)
+        assert "choose the log's state features instead" in examine(path).problems[0]
 
 
 def test_check_shows_every_column(tmp_path):

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from gtrl.algorithms import make
-from gtrl.data.dataset import make_dataset
+from gtrl.data.dataset import Data, make_dataset
 from gtrl.tasks import BATCH_SIZE, GRADIENT_STEPS, HIDDEN, LEARNING_RATE, TARGET_RATE, TASKS
 from gtrl.training import sizes as module
-from gtrl.training.config import Update
+from gtrl.training import train as train_module
+from gtrl.training.config import Training, Update, configure
 from gtrl.training.sizes import (
     Sizes,
     discount,
@@ -15,6 +16,7 @@ from gtrl.training.sizes import (
     long_training_warning,
     multiply_adds,
     multiply_adds_per_second,
+    own_defaults,
     sizes,
 )
 
@@ -64,6 +66,28 @@ def test_layers_are_four_times_as_wide_as_the_observation(observation_dim: int, 
 )
 def test_the_discount_follows_the_episode_length(episode_length: float, gamma: float) -> None:
     assert discount(episode_length) == gamma
+
+
+def test_rows_of_the_log_follow_the_steps() -> None:
+    data = Data(DATASET)
+    assert own_defaults(data, "cpu")["log_every"] == 400  # 8,000 steps
+    assert own_defaults(data, "cpu", 20)["log_every"] == own_defaults(data, "cpu", 5)["log_every"] == 1
+    assert own_defaults(data, "cpu", 1000)["log_every"] == 50
+
+
+def test_fields_that_are_the_same_on_all_tasks_are_not_chosen_by_the_data() -> None:
+    own = own_defaults(Data(DATASET), "cpu")
+    gammas = {name: configure(name, None, None, DATASET.spec, {}, own)[0].gamma for name in ("fbc", "gtrl")}
+    assert gammas == {"fbc": 0.999, "gtrl": own["gamma"]}
+
+
+def test_the_plan_is_printed_without_logging(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(train_module, "expected_seconds", lambda *_: 20.0)
+    train_module._announce(make("bc", hidden=(7, 11)), Training(steps=50), Data(DATASET), seeds=1, start=0)
+    assert "6 transitions: 7×11 units" in (printed := capsys.readouterr().out)
+    assert "about 20 s on this machine" in printed
 
 
 def test_multiplications_of_behavioural_cloning_by_hand() -> None:

@@ -24,6 +24,8 @@ OPERATORS: dict[str, Callable[..., torch.Tensor]] = {
     "Concat": lambda *parts, axis: torch.cat(parts, axis),
     "Div": lambda x, y: x / y,
     "Gemm": lambda x, weight, bias: x @ weight + bias,
+    "Max": torch.maximum,
+    "Min": torch.minimum,
     "Mul": lambda x, y: x * y,
     "Pow": lambda x, y: x**y,
     "ReduceMean": lambda x, axes: x.mean(axes, keepdim=True),

@@ -85,28 +85,43 @@ def collect_command(
 
 
 def check_command(
-    file: Annotated[Positional[Path], arg(metavar="FILE")], *, task: str | None = None, picture: Path | None = None
+    file: Annotated[Positional[str], arg(metavar="FILE")],
+    *,
+    task: str | None = None,
+    observation: tuple[str, ...] | None = None,
+    goal: tuple[str, ...] | None = None,
+    action: tuple[str, ...] | None = None,
+    episode: str | None = None,
+    picture: Path | None = None,
 ) -> int:
-    """Check a dataset against its task: prints its contents and problems. The exit status is 2 if there are problems.
+    """Check a dataset against its task, or a log of your own: prints its contents and problems.
+
+    The exit status is 2 if there are problems.
 
     Args:
-        file: An npz file in OGBench's format, or a folder of such files (shards).
+        file: An npz file in OGBench's format, a folder of such files (shards), or a log as for 'gtrl train --data'.
         task: The task it should fit; by default the one it is named after or was collected for, if any.
+        observation: Which columns are the observation: NAME, NAME[0:3] or 0:3; as for 'gtrl train'.
+        goal: Which columns are the goal; a slice is one of the observation.
+        action: Which columns are the action.
+        episode: For tables: the column that numbers the episodes.
         picture: For mazes: the file for a picture of the data; by default <name>.check.png next to the data.
     """
     from gtrl.data.origin import shards_of
+    from gtrl.data.reading import is_folder_of_shards, selection_of
     from gtrl.report.dataset import examine, examine_folder, print_report
 
     chosen = find_task(task) if task else None
+    selection = selection_of(observation=observation, goal=goal, action=action, episode=episode)
     if picture:
         check_output_file(picture, "--picture")
-    if file.expanduser().is_dir():
-        shards = shards_of(file.expanduser())
+    if is_folder_of_shards(file) and not selection:
+        shards = shards_of(Path(file).expanduser())
         if picture:
             raise DataError(f"{file} is a folder of {len(shards)} shards; --picture draws one file.")
         table, has_problems = examine_folder(shards, chosen)
         console.print_table(table)
         return 2 if has_problems else 0
-    report = examine(file.expanduser(), chosen, picture)
+    report = examine(file, chosen, picture, selection=selection)
     print_report(report)
     return 2 if report.problems else 0

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 
 import tyro
-from tyro.conf import OmitArgPrefixes
+from tyro.conf import DisallowNone, OmitArgPrefixes
 
 from gtrl import console
-from gtrl.cli.flags import flag_name, parse
+from gtrl.cli.flags import flag_name, parse, whole_number
 from gtrl.cli.outputs import check_output_folder
 from gtrl.errors import ConfigError, DataError, RunError
 from gtrl.registry import load_plugins
@@ -43,7 +43,7 @@ class Flags:
     goal: tuple[str, ...] | None = None  # which columns are the goal; a slice is one of the observation
     action: tuple[str, ...] | None = None  # which columns are the action
     episode: str | None = None  # for tables: the column that numbers the episodes
-    scale: bool | None = None  # standardise the data; by default for all data but that of the built-in tasks
+    scale: DisallowNone[bool | None] = None  # standardise the data; by default all but that of the built-in tasks
     action_low: tuple[float, ...] | None = None  # lowest action, one number or one per column; by default it is found
     action_high: tuple[float, ...] | None = None  # highest action
     eval_during: bool = False  # evaluate policies in the background while training continues
@@ -86,7 +86,9 @@ def train_command(args: Sequence[str]) -> None:
 
     loaded = [load_data(flags, task, saved)]  # a list, so that this frame does not keep the first shard in memory
     if saved is None and is_own(task):  # the defaults depend on the data
-        flags, training, fields = parse_flags(defaults_for_own_data(defaults, loaded[0], task, flags.preset), args)
+        steps = whole_number(early.steps) if early.steps else None
+        own = defaults_for_own_data(defaults, loaded[0], task, flags.preset, steps)
+        flags, training, fields = parse_flags(own, args)
     run = run_training(flags, training, type(defaults.algorithm), fields, loaded)
     console.echo(f"trained: {run.path}")
     if task and task.environment:
@@ -105,10 +107,11 @@ def print_usage() -> None:
 
 
 def parse_early_flags(args: Sequence[str]) -> argparse.Namespace:
-    """Parses --preset, --task, --out and --resume, on which the defaults of all other flags depend."""
+    """Parses --preset, --task, --steps, --out and --resume, on which the defaults of other flags depend."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--preset", nargs="?")
     parser.add_argument("--task", nargs="?")
+    parser.add_argument("--steps", nargs="?")
     parser.add_argument("--out", nargs="?", type=Path)
     parser.add_argument("--resume", action=argparse.BooleanOptionalAction, default=False)
     return parser.parse_known_args(args)[0]
@@ -155,15 +158,17 @@ def _saved_flags(saved: dict[str, Any]) -> Flags:
     return Flags(task=task, data=recorded["source"], seeds=tuple(saved["seeds"]), **selection)
 
 
-def defaults_for_own_data(defaults: Defaults, data: Any, task: Task | None, preset: str | None) -> Defaults:
-    """Returns defaults that suit the amount of data and the device."""
+def defaults_for_own_data(
+    defaults: Defaults, data: Any, task: Task | None, preset: str | None, steps: int | None
+) -> Defaults:
+    """Returns defaults that suit the amount of data, the device and, if given, the number of steps."""
     import jax
 
     from gtrl.training.config import configure
     from gtrl.training.sizes import own_defaults
     from gtrl.training.train import default_seeds
 
-    own = own_defaults(data, jax.default_backend())
+    own = own_defaults(data, jax.default_backend(), steps)
     algorithm, training = configure(type(defaults.algorithm), None, task, data.train.spec, {"preset": preset}, own)
     return Defaults(dataclasses.replace(defaults.flags, seeds=default_seeds(task)), training, algorithm)
 

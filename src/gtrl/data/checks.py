@@ -1,7 +1,6 @@
 """Validation of dataset files. Uses NumPy only."""
 
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,9 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gtrl.data.columns import ColumnFacts, column_facts, column_warnings
+from gtrl.data.description import Description, read_description
+from gtrl.data.formats.columns import NO_PIXELS
+from gtrl.data.scaling import choose_scaling, is_scaled
 from gtrl.data.task_goals import Arrays, task_goals
 from gtrl.errors import DataError
 from gtrl.io.npz import read_npz
+from gtrl.io.scaling import Scaling
 from gtrl.tasks import EXTRA_TASKS, TASKS, VALIDATION_RATIO, OGBenchTask, Task
 
 REQUIRED_KEYS = ("observations", "actions", "terminals")
@@ -98,10 +101,17 @@ def _shape_problems(arrays: Arrays) -> list[str]:
         if value.dtype.kind not in REAL_DTYPE_KINDS
     ]
     misshapen = [key for key in arrays if key != "terminals" and (arrays[key].ndim != 2 or 0 in arrays[key].shape)]
-    problems += [f"'{key}' has shape {arrays[key].shape}, not (rows, dimension)" for key in misshapen]
+    problems += [
+        f"'{key}' has shape {arrays[key].shape}, not (rows, dimension){_pixels(arrays[key])}" for key in misshapen
+    ]
     if arrays["terminals"].ndim != 1:
         problems.append(f"'terminals' has shape {arrays['terminals'].shape}, not (rows,)")
     return problems
+
+
+def _pixels(array: np.ndarray) -> str:
+    """Returns the clause that an array holds pixels, if it looks like images."""
+    return f": it {NO_PIXELS}" if array.ndim >= 4 or (array.ndim == 3 and array.dtype == np.uint8) else ""
 
 
 def _episode_problems(terminals: np.ndarray) -> list[str]:
@@ -165,7 +175,9 @@ class Report:
     facts: list[Fact] = field(default_factory=list)  # compared with the task's public dataset
     problems: list[str] = field(default_factory=list)
     columns: list[ColumnFacts] = field(default_factory=list)  # of own data
+    scaling: Scaling | None = None  # that training on own data uses
     warnings: list[str] = field(default_factory=list)  # about own data: where learning will suffer
+    notes: list[str] = field(default_factory=list)  # what the format of a log could not carry
     picture: Path | None = None  # a plot of the data, if one was written
 
 
@@ -178,7 +190,7 @@ def task_of(path: Path) -> Task | None:
 def check_file(
     path: str | Path, task: Task | None = None, *, validation: bool | None = None, public: bool = False
 ) -> Report:
-    """Reads a file and reports its content and the problems with it.
+    """Reads a dataset file and reports its content and the problems with it.
 
     Args:
         path: The file.
@@ -187,24 +199,22 @@ def check_file(
         public: Whether it must have the number and length of episodes of the task's public dataset.
     """
     path = Path(path).expanduser()
-    return check(path, read_arrays(path), task or task_of(path), validation=validation, public=public)
+    arrays, description = read_arrays(path), read_description(path)
+    return check(path, arrays, task or task_of(path), description, validation=validation, public=public)
 
 
 def check(
     path: Path,
     arrays: Arrays,
     task: Task | None,
+    description: Description,
     *,
     validation: bool | None = None,
     public: bool = False,
-    columns: Mapping[str, Sequence[str]] | None = None,
 ) -> Report:
-    """Reports the content of arrays that were read from a file, and the problems with them; see `check_file`.
-
-    `columns` are the names of the columns, if they are known.
-    """
+    """Reports the content of arrays that were read from a file, and the problems with them; see `check_file`."""
     own = not isinstance(task, OGBenchTask)
-    problems = check_arrays(arrays, task, scaled=own)
+    problems = check_arrays(arrays, task, scaled=is_scaled(task))
     found: dict[str, Any] = {"shapes": {key: value.shape for key, value in arrays.items()}}
     if "terminals" in arrays and arrays["terminals"].ndim == 1 and arrays["terminals"].any():
         lengths = np.diff(np.flatnonzero(arrays["terminals"]), prepend=-1) - 1
@@ -216,11 +226,14 @@ def check(
         for key, value in arrays.items()
         if value.ndim == 2 and value.size and value.dtype.kind in REAL_DTYPE_KINDS
     }
-    report = Report(path, task, problems=problems, **found)
+    notes = [str(note) for note in description.source.get("notes") or ()]
+    report = Report(path, task, problems=problems, notes=notes, **found)
     if own and not problems:
         goals = task_goals(arrays, task)
-        found_columns = column_facts(arrays, goals, columns or {})
-        return replace(report, columns=found_columns, warnings=column_warnings(arrays, goals, found_columns))
+        scaling, warnings = choose_scaling(arrays, goals, description, task, is_scaled(task))
+        columns = column_facts(arrays, goals, description.columns, scaling)
+        warnings = column_warnings(arrays, columns) + warnings
+        return replace(report, columns=columns, scaling=scaling, warnings=warnings)
     if not isinstance(task, OGBenchTask) or problems:
         return report
     facts = _compare(report, task, path.stem.endswith("-val") if validation is None else validation)

@@ -71,7 +71,8 @@ def _parsed(content: Mapping[str, Any]) -> Description:
 def check_bounds(low: Any, high: Any, action_dim: int | None = None) -> Bounds:
     """Returns the bounds of actions as two vectors, one number standing for all columns.
 
-    Raises `ValueError` if they are not finite, not in order, or not of `action_dim` numbers.
+    Raises `ValueError` if they are not finite, a lower one is not less than the upper one, or there are not
+    `action_dim` numbers.
     """
     try:
         low, high = (np.atleast_1d(np.asarray(bound, np.float64)) for bound in (low, high))
@@ -81,6 +82,6 @@ def check_bounds(low: Any, high: Any, action_dim: int | None = None) -> Bounds:
     except (TypeError, ValueError) as error:
         wanted = f" of {action_dim} numbers" if action_dim else ""
         raise ValueError(f"the bounds of actions must be two numbers or two vectors{wanted}") from error
-    if low.ndim != 1 or not (np.isfinite(low) & np.isfinite(high) & (low <= high)).all():
-        raise ValueError("the bounds of actions must be finite numbers, the lower ones first")
+    if low.ndim != 1 or not (np.isfinite(low) & np.isfinite(high) & (low < high)).all():
+        raise ValueError("the bounds of actions must be finite numbers, the lowest less than the highest")
     return low, high

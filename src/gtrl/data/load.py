@@ -9,21 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from gtrl.data.checks import ACTION_TOLERANCE, REQUIRED_KEYS, read_arrays, size_problems
-from gtrl.data.columns import column_facts, goal_warnings, unscaled_warnings
+from gtrl.data.checks import ACTION_TOLERANCE, REQUIRED_KEYS, size_problems
 from gtrl.data.dataset import Data, Dataset, Spec, checked_goals, on_device
-from gtrl.data.description import ROLES, Bounds, Description, check_bounds, read_description
-from gtrl.data.formats.flat import is_complete
 from gtrl.data.origin import combined_digest, digest_of, files_of, origin_of, shards_of, validation_path
-from gtrl.envs.make import action_bounds as action_bounds_of
-from gtrl.errors import DataError, GtrlError
-from gtrl.io.npz import names_in, read_npz, shapes_in
-from gtrl.io.scaling import Scaling, bounds_of, fit_scaling
-from gtrl.tasks import OGBenchTask, Task, find_task
+from gtrl.data.reading import NO_SELECTION, Contents, Selection, Selectors, is_dataset, read, read_file, selection_of
+from gtrl.data.scaling import choose_scaling, fits, is_scaled, sizes_of
+from gtrl.errors import DataError
+from gtrl.io.npz import read_npz, shapes_in
+from gtrl.io.scaling import Scaling
+from gtrl.tasks import Task, find_task
 
 log = logging.getLogger(__name__)
-Selectors = Sequence[str] | str | None
-BOUNDS_TOLERANCE = 1e-6  # part of their width by which actions may exceed their bounds without a warning
 
 
 def as_data(data: Any, task: str | Task | None = None, **options: Any) -> Data:
@@ -85,40 +81,11 @@ def load_dataset(
     """
     task = find_task(task) if isinstance(task, str) else task
     if scale is None:
-        scale = task is None or task.scale
-    selection = _selection(observation=observation, goal=goal, action=action, episode=episode)
-    if isinstance(source, (str, os.PathLike)) and not selection and _is_dataset(Path(source).expanduser(), task):
-        return _load_files(Path(source).expanduser(), task, scale, action_bounds)
-    if selection and isinstance(source, (str, os.PathLike)) and _is_folder_of_shards(Path(source).expanduser()):
-        advice = "choose them with 'gtrl data convert FILE OUT' for each file first"
-        raise DataError(f"{source} is a folder of shards, whose columns cannot be chosen here: {advice}.")
+        scale = is_scaled(task)
+    selection = selection_of(observation=observation, goal=goal, action=action, episode=episode)
+    if is_dataset(source, selection, task):
+        return _load_files(Path(source).expanduser(), task, scale, action_bounds)  # pyright: ignore[reportArgumentType]
     return _load_log(source, task, selection, scale, action_bounds)
-
-
-def _selection(**selectors: Selectors) -> dict[str, list[str]]:
-    """The selectors that were given, each as a list."""
-    given = {role: [chosen] if isinstance(chosen, (str, int)) else chosen for role, chosen in selectors.items()}
-    for role, chosen in given.items():
-        if chosen is not None and not isinstance(chosen, Iterable):
-            raise DataError(f"{role} is {chosen!r:.60}: give names of columns, or slices such as '0:2'.")
-    return {role: [str(selector) for selector in chosen] for role, chosen in given.items() if chosen is not None}
-
-
-def _is_dataset(path: Path, task: Task | None) -> bool:
-    """Whether it is a dataset file, a folder of them, or a file that is missing; otherwise it is a log to convert."""
-    if path.is_dir():
-        return _is_folder_of_shards(path)
-    if path.suffix != ".npz":
-        return False
-    if not path.exists():
-        return True
-    if {"timeouts", "next_observations"} & set(names_in(path, DataError)):
-        return False
-    return isinstance(task, OGBenchTask) or is_complete(path)
-
-
-def _is_folder_of_shards(path: Path) -> bool:
-    return path.is_dir() and any(path.glob("*.npz"))
 
 
 # --- dataset files ---
@@ -127,14 +94,10 @@ def _is_folder_of_shards(path: Path) -> bool:
 def _load_files(path: Path, task: Task | None, scale: bool | Scaling, bounds: tuple[Any, Any] | None) -> Data:
     """Loads a dataset file or the first of several shards; the scaling is that of the first."""
     shards = shards_of(path)
-    arrays = read_arrays(shards[0])
-    goals = checked_goals(arrays, task, str(shards[0]), scaled=scale is not False)
-    description = read_description(shards[0])
-    scaling = _scaling(arrays, goals, task, scale, bounds, description)
-    if not isinstance(task, OGBenchTask):
-        _warn(arrays, goals, description, scaled=scaling is not None)
-    train = on_device(arrays, goals, scaling=scaling)
-    del arrays, goals  # frees memory before the validation file is read
+    contents = read_file(shards[0])
+    train, scaling = _scaled(contents, task, scale, bounds, str(shards[0]))
+    columns = contents.description.columns
+    del contents  # frees memory before the validation file is read
     data = _with_validation(train, shards[0], task, scaling)
     counts = _counts(shards, data.train.spec) if len(shards) > 1 else data.counts
     digests = [{file.name: digest_of(file) for file in files_of(shard)} for shard in shards]
@@ -145,7 +108,7 @@ def _load_files(path: Path, task: Task | None, scale: bool | Scaling, bounds: tu
         origin=_common_origin([origin_of(shard, files) for shard, files in zip(shards, digests, strict=True)]),
         shards=shards,
         counts=counts,
-        columns=description.columns,
+        columns=columns,
     )
 
 
@@ -154,22 +117,26 @@ def load_shard(path: Path, task: Task | None, scaling: Scaling | None, first: st
     return _with_validation(_read(path, task, scaling, first), path, task, scaling)
 
 
-def _with_validation(train: Dataset, path: Path, task: Task | None, scaling: Scaling | None) -> Data:
+def _with_validation(
+    train: Dataset, path: Path, task: Task | None, scaling: Scaling | None, selection: Selection = NO_SELECTION
+) -> Data:
     validation = validation_path(path)
     if not validation.exists():
         return Data(train, None, task, str(path), scaling=scaling)
-    held_out = _read(validation, task, scaling, path.name)
+    held_out = _read(validation, task, scaling, path.name, selection)
     if held_out.spec != train.spec:
         raise DataError(f"{validation}: its dimensions differ from those of {path.name}.")
     return Data(train, held_out, task, str(path), scaling=scaling)
 
 
-def _read(path: Path, task: Task | None, scaling: Scaling | None, first: str) -> Dataset:
+def _read(
+    path: Path, task: Task | None, scaling: Scaling | None, first: str, selection: Selection = NO_SELECTION
+) -> Dataset:
     """Reads and checks one file. Its dimensions must be those of the scaling, which is that of the file `first`."""
-    arrays = read_arrays(path)
+    arrays = read(path, selection, task).arrays
     goals = checked_goals(arrays, task, str(path), scaled=scaling is not None)
     if scaling:
-        if not _fits(scaling, _sizes(arrays, goals)):
+        if not fits(scaling, sizes_of(arrays, goals)):
             raise DataError(f"{path}: its dimensions differ from those of {first}.")
         if np.fmax.reduce(np.abs(scaling.action(arrays["actions"])), axis=None) > 1 + ACTION_TOLERANCE:
             log.warning("%s has actions outside of the bounds of %s; they are clipped.", path, first)
@@ -200,142 +167,43 @@ def _common_origin(origins: list[dict[str, Any]]) -> dict[str, Any]:
     return origins[0] if all(origin == origins[0] for origin in origins) else {"from": "file"}
 
 
+def _scaled(
+    contents: Contents, task: Task | None, scale: bool | Scaling, bounds: tuple[Any, Any] | None, name: str
+) -> tuple[Dataset, Scaling | None]:
+    """Checks and scales what was read from `name`, warns where learning will suffer, and moves it to the device."""
+    arrays, description = contents
+    goals = checked_goals(arrays, task, name, scaled=scale is not False)
+    scaling, warnings = choose_scaling(arrays, goals, description, task, scale, bounds)
+    for warning in warnings:
+        log.warning("%s.", warning)
+    return on_device(arrays, goals, scaling=scaling), scaling
+
+
 # --- logs in other formats ---
 
 
 def _load_log(
-    source: Any, task: Task | None, selection: dict[str, list[str]], scale: bool | Scaling, bounds: Any
+    source: Any,
+    task: Task | None,
+    selection: dict[str, list[str]],
+    scale: bool | Scaling,
+    bounds: tuple[Any, Any] | None,
 ) -> Data:
-    from gtrl.data.formats import read_log
-
     is_path = isinstance(source, (str, os.PathLike))
     name = str(source) if is_path else "memory"
-    episode = selection.get("episode", [None])[0]
-    choice = {role: selection.get(role) for role in ROLES}
-    found = read_log(source, **choice, episode=episode)
-    for note in found.source.get("notes", ()):
+    contents = read(source, selection, task)
+    description = contents.description
+    for note in description.source.get("notes", ()):
         log.warning("%s: %s.", name, note)
-    goals = checked_goals(found.arrays, task, name, scaled=scale is not False)
-    known = None if found.action_low is None or found.action_high is None else (found.action_low, found.action_high)
-    description = Description(found.columns, known)
-    scaling = _scaling(found.arrays, goals, task, scale, bounds, description)
-    _warn(found.arrays, goals, description, scaled=scaling is not None)
-    train, held_out = on_device(found.arrays, goals, scaling=scaling), None
-    if is_path and Path(source).suffix == ".npz" and validation_path(Path(source).expanduser()).exists():
-        path = validation_path(Path(source).expanduser())
-        validation = read_log(path, **choice, episode=episode)
-        sizes = _sizes(found.arrays, goals)
-        goals = checked_goals(validation.arrays, task, str(path), scaled=scale is not False)
-        if _sizes(validation.arrays, goals) != sizes:
-            raise DataError(f"{path}: its dimensions differ from those of {Path(source).name}.")
-        held_out = on_device(validation.arrays, goals, scaling=scaling)
-    return Data(
-        train, held_out, task, name, origin={"from": found.source.get("format", "log")}, scaling=scaling,
-        columns=found.columns, selection=selection,
-    )  # fmt: skip
-
-
-# --- scaling ---
-
-
-def _warn(arrays: dict[str, np.ndarray], goals: np.ndarray, description: Description, scaled: bool) -> None:
-    """Warns where learning on own data will suffer."""
-    warnings = goal_warnings(arrays, goals)
-    if not scaled:
-        warnings += unscaled_warnings(column_facts(arrays, goals, description.columns))
-    for warning in warnings:
-        log.warning("%s.", warning)
-
-
-def _scaling(
-    arrays: dict[str, np.ndarray],
-    goals: np.ndarray,
-    task: Task | None,
-    scale: bool | Scaling,
-    bounds: Any,
-    description: Description,
-) -> Scaling | None:
-    """Returns the scaling to use: the given one, or one that is computed from the data and the file's description."""
-    actions = arrays["actions"]
-    sizes = _sizes(arrays, goals)
-    if scale is False:
-        return None
-    if isinstance(scale, Scaling):
-        _check_sizes(scale, sizes)
-        return scale
-    if bounds is None:
-        bounds = description.action_bounds or _environment_bounds(task, actions.shape[1])
-    fitted = fit_scaling(arrays["observations"], goals, actions, _action_bounds(actions, bounds))
-    stored = description.scaling
-    if stored is None or not _fits(stored, sizes):
-        return fitted
-    # The file's scaling of observations and goals is kept, unless the task has goals of its own.
-    kept = ["observation_center", "observation_scale"]
-    if task is None or task.goal is None:
-        kept += ["goal_center", "goal_scale"]
-    return dataclasses.replace(fitted, **{name: getattr(stored, name) for name in kept})
-
-
-def _environment_bounds(task: Task | None, action_dim: int) -> Bounds | None:
-    """Returns the bounds of the environment's actions; None without an environment or if it has no such bounds."""
-    if task is None or task.environment is None:
-        return None
-    try:
-        found = action_bounds_of(task)
-    except GtrlError as error:  # training does not need the environment
-        log.warning("the bounds of actions cannot be taken from the environment: %s", error)
-        return None
-    return found if found and len(found[0]) == action_dim else None
-
-
-def _sizes(arrays: dict[str, np.ndarray], goals: np.ndarray) -> dict[str, int]:
-    observations, actions = arrays["observations"], arrays["actions"]
-    return {"observations": observations.shape[1], "goals": goals.shape[1], "actions": actions.shape[1]}
-
-
-def _sizes_of(scaling: Scaling) -> dict[str, int]:
-    return {
-        "observations": len(scaling.observation_center),
-        "goals": len(scaling.goal_center),
-        "actions": len(scaling.action_center),
-    }
-
-
-def _fits(scaling: Scaling, sizes: dict[str, int]) -> bool:
-    return _sizes_of(scaling) == sizes
-
-
-def _check_sizes(scaling: Scaling, sizes: dict[str, int]) -> None:
-    for name, expected in _sizes_of(scaling).items():
-        if sizes[name] != expected:
-            raise DataError(f"the data has {sizes[name]} columns of {name}, and the scaling is for {expected}.")
-
-
-def _action_bounds(actions: np.ndarray, given: tuple[Any, Any] | None) -> Bounds:
-    """Returns the bounds of actions; warns if they come from the data or if the data exceeds them."""
-    low, high = bounds_of(actions)
-    if given is None:
-        if np.abs([low, high]).max() > 1:
-            log.info(
-                "the bounds of actions are not known: the smallest and largest logged ones are used, %s.",
-                ", ".join(f"{a:.4g} to {b:.4g}" for a, b in zip(low, high, strict=True)),
-            )
-        return low, high
-    try:
-        lower, upper = given
-    except (TypeError, ValueError):
-        raise DataError("the bounds of actions must be a pair, the lowest and the highest action.") from None
-    try:
-        lower, upper = check_bounds(lower, upper, action_dim=actions.shape[1])
-    except ValueError as error:
-        raise DataError(f"{error}.") from error
-    lowest, highest = np.nanmin(actions, 0), np.nanmax(actions, 0)
-    outside = (lowest < lower - BOUNDS_TOLERANCE * (upper - lower)) | (
-        highest > upper + BOUNDS_TOLERANCE * (upper - lower)
+    train, scaling = _scaled(contents, task, scale, bounds, name)
+    del contents  # frees memory before the validation file is read
+    data = Data(train, None, task, name, scaling=scaling)
+    if is_path and Path(source).suffix == ".npz":
+        data = _with_validation(train, Path(source).expanduser(), task, scaling, selection)
+    return dataclasses.replace(
+        data,
+        source=name,
+        origin={"from": description.source.get("format", "log")},
+        columns=description.columns,
+        selection=selection,
     )
-    if outside.any():
-        column = int(np.argmax(outside))
-        found = f"{lowest[column]:.4g} to {highest[column]:.4g}"
-        limits = f"{lower[column]:.4g} to {upper[column]:.4g}"
-        log.warning("action %s is logged from %s, outside of its bounds %s; it is clipped.", column, found, limits)
-    return lower, upper

@@ -32,7 +32,8 @@ def python_content(parts: PolicyParts, precision: str) -> bytes:
         name: array if name.startswith("input_") else in_precision(array, precision) for name, array in arrays.items()
     }
     if parts.scaling:
-        stored |= parts.scaling.to_arrays()
+        low, high = parts.scaling.bounds
+        stored |= {**parts.scaling.to_arrays(), "action_low": low, "action_high": high}
     # The header is not trusted. As a quoted JSON text it cannot become code.
     lines = [f"HEADER = json.loads({json.dumps(header)!a})", "ARRAYS = {"]
     lines += [f"    {name!r}: {_literal(array)}," for name, array in stored.items()]

@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from gtrl.data.columns import column_names
 from gtrl.errors import RunError
 from gtrl.exports.parts import PolicyParts, in_precision
 from gtrl.io.mlp import LAYER_NORM_EPSILON, Layer
@@ -21,6 +22,8 @@ from gtrl.io.scaling import LIMIT, Scaling
 
 OPSET, IR_VERSION = 13, 7  # those of onnx 1.8
 MAX_FLOW_STEPS = 200  # each step of a flow repeats the nodes of the network
+RESOLUTION = 1e-3  # of a column's scale: float32 must tell apart values of the column that differ by this
+MAX_LISTED = 4  # columns in an error message
 
 
 class Graph:
@@ -134,9 +137,11 @@ def standardised(graph: Graph, name: str, center: np.ndarray, scale: np.ndarray)
 
 
 def in_raw_units(graph: Graph, x: str, scaling: Scaling) -> str:
-    """Center + scale * x, for an action x within ±1."""
+    """Center + scale * x, for an action x within ±1; clipped, as rounding may exceed the bounds."""
     scaled = graph.add("Mul", x, in_precision(scaling.action_scale, "float32"))
-    return graph.add("Add", scaled, in_precision(scaling.action_center, "float32"))
+    raw = graph.add("Add", scaled, in_precision(scaling.action_center, "float32"))
+    low, high = (in_precision(bound, "float32") for bound in scaling.bounds)
+    return graph.add("Min", graph.add("Max", raw, low), high)
 
 
 def integrated(graph: Graph, inputs: str, zeros: str, parts: PolicyParts) -> str:
@@ -182,6 +187,7 @@ def onnx_content(parts: PolicyParts, precision: str) -> bytes:
             f"the policy is a flow of {parts.flow_steps:,} steps, and an ONNX file holds at most {MAX_FLOW_STEPS}; "
             "export it with --format numpy."
         )
+    _check_resolution(parts)
     graph = Graph(precision)
     add_action(graph, parts)
     inputs, output = [_rows(*each) for each in parts.sizes.items()], _rows("action", parts.header["action_dim"])
@@ -193,6 +199,29 @@ def onnx_content(parts: PolicyParts, precision: str) -> bytes:
     helper.set_model_props(model, texts)
     onnx.checker.check_model(model, full_check=True)
     return model.SerializeToString()
+
+
+def _check_resolution(parts: PolicyParts) -> None:
+    """Raises `RunError` if there are columns whose values the inputs, in float32, cannot tell apart well enough."""
+    if parts.scaling is None:
+        return
+    coarse = []
+    for role in ("observation", "goal"):
+        center, scale = parts.scaling.of(role)
+        with np.errstate(over="ignore", invalid="ignore"):
+            rounded = np.abs(center).astype(np.float32)
+            resolved = np.spacing(rounded) <= RESOLUTION * scale
+        exact = (scale == 1) & (rounded == np.abs(center))  # a constant column that float32 holds
+        names = column_names(parts.columns, role, len(center))
+        coarse += [
+            f"{names[index]} ({center[index]:.10g} ± {scale[index]:.3g})"
+            for index in np.flatnonzero(~resolved & ~exact)
+        ]
+    if coarse:
+        raise RunError(
+            f"an ONNX file takes float32, which is too coarse for {', '.join(coarse[:MAX_LISTED])}: export with "
+            "--format numpy, or subtract an offset in the log."
+        )
 
 
 def _rows(name: str, size: int) -> onnx.ValueInfoProto:

@@ -39,6 +39,13 @@ class PolicyParts:
         return {"noise" if name == "action" else name: self.header[f"{name}_dim"] for name in inputs}
 
     @property
+    def columns(self) -> dict[str, list[str]]:
+        """The names of the columns of observation, goal and action, where they are known."""
+        found = self.header.get("columns")
+        found = found if isinstance(found, dict) else {}
+        return {role: [str(name) for name in names] for role, names in found.items() if isinstance(names, list)}
+
+    @property
     def origin(self) -> dict[str, Any]:
         """Where the policy came from, and the names of its columns where they are known."""
         names = {"method": "algorithm", "task": "task", "seed": "seed", "step": "step", "columns": "columns"}

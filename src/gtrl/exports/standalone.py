@@ -70,10 +70,11 @@ class Policy:
         return x
 
     def _raw(self, action: np.ndarray) -> np.ndarray:
-        """Returns an action within ±1 in the units of the training data."""
+        """Returns an action within ±1 in the units of the training data, within its bounds."""
         if "action_center" not in ARRAYS:
             return action
-        return (ARRAYS["action_center"] + ARRAYS["action_scale"] * action).astype(np.float32)
+        raw = ARRAYS["action_center"] + ARRAYS["action_scale"] * action
+        return np.clip(raw, ARRAYS["action_low"], ARRAYS["action_high"]).astype(np.float32)
 
 
 def leading_axes(arrays: list) -> tuple:

@@ -4,9 +4,9 @@ Networks are trained on standardised observations and goals and on actions in [-
 of its training data, so that the policy takes and returns the units of that data.
 """
 
-import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,8 @@ BLOCK_ROWS = 65_536  # rows that are scaled at a time, in float64
 # A column whose range is at most this part of its magnitude is constant up to rounding: in float32, in float64.
 CONSTANT_RANGES = (1e-6, 1e-12)
 NORMAL_RANGE = 3.29  # width, in standard deviations, of the middle 90 % of a normal distribution
+MAX_WIDENING = 3.0  # factor by which the outermost 3 % at each end may widen the scale that the middle 90 % have
+NEAR_ONE = 0.5  # actions whose largest absolute value is above this and at most 1 are taken to have the bounds ±1
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +53,10 @@ class Scaling:
     def __hash__(self) -> int:
         return hash(tuple(map(tuple, self.to_json().values())))
 
+    def of(self, role: str) -> tuple[np.ndarray, np.ndarray]:
+        """Returns centre and scale of the columns of `observation`, `goal` or `action`."""
+        return getattr(self, f"{role}_center"), getattr(self, f"{role}_scale")
+
     def observation(self, raw: Any) -> np.ndarray:
         """Returns standardised observations in float32, clipped to ±LIMIT."""
         return _standardised(raw, self.observation_center, self.observation_scale)
@@ -66,16 +72,27 @@ class Scaling:
         return _by_block(raw, lambda rows: np.where(moving, (rows - self.action_center) / divisor, 0.0))
 
     def raw_observation(self, scaled: Any) -> np.ndarray:
-        """Returns observations in the data's units, unless they were clipped."""
-        return _by_block(scaled, lambda rows: rows * self.observation_scale + self.observation_center)
+        """Returns observations in the data's units, in float64; they differ where they were clipped."""
+        return _by_block(scaled, lambda rows: rows * self.observation_scale + self.observation_center, np.float64)
 
     def raw_goal(self, scaled: Any) -> np.ndarray:
-        """Returns goals in the data's units, unless they were clipped."""
-        return _by_block(scaled, lambda rows: rows * self.goal_scale + self.goal_center)
+        """Returns goals in the data's units, in float64; they differ where they were clipped."""
+        return _by_block(scaled, lambda rows: rows * self.goal_scale + self.goal_center, np.float64)
 
     def raw_action(self, scaled: Any) -> np.ndarray:
-        """Returns actions in the data's units."""
-        return _by_block(scaled, lambda rows: rows * self.action_scale + self.action_center)
+        """Returns actions in the data's units, in float32 and within their bounds."""
+        return _by_block(scaled, lambda rows: np.clip(rows * self.action_scale + self.action_center, *self.bounds))
+
+    @cached_property
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """The lowest and the highest action in float32, rounded inwards: 0.3 becomes 0.29999998, not 0.3000001."""
+        low, high = self.action_center - self.action_scale, self.action_center + self.action_scale
+        with np.errstate(over="ignore"):
+            lowest, center, highest = (array.astype(np.float32) for array in (low, self.action_center, high))
+        return (
+            np.where(lowest < low, np.nextafter(lowest, center), lowest),
+            np.where(highest > high, np.nextafter(highest, center), highest),
+        )
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Returns the arrays by name, as they are stored in a policy file."""
@@ -100,12 +117,12 @@ class Scaling:
 SCALING_ARRAYS = tuple(field.name for field in fields(Scaling))
 
 
-def _by_block(rows: Any, function: Any) -> np.ndarray:
-    """Applies a function to blocks of rows in float64, so that little memory is needed; returns float32."""
+def _by_block(rows: Any, function: Callable[[np.ndarray], np.ndarray], dtype: Any = np.float32) -> np.ndarray:
+    """Applies a function to blocks of rows in float64, so that little memory is needed."""
     array = np.asarray(rows)
     if array.ndim < 2 or len(array) <= BLOCK_ROWS:
-        return function(array.astype(np.float64)).astype(np.float32)
-    result = np.empty(array.shape, np.float32)
+        return function(array.astype(np.float64)).astype(dtype)
+    result = np.empty(array.shape, dtype)
     for start in range(0, len(array), BLOCK_ROWS):
         block = slice(start, start + BLOCK_ROWS)
         result[block] = function(array[block].astype(np.float64))
@@ -126,19 +143,27 @@ def is_constant(low: np.ndarray, high: np.ndarray, limit: float = CONSTANT_RANGE
     return high - low <= limit * np.maximum(np.abs(low), np.abs(high))
 
 
+def sample_rows(rows: np.ndarray) -> np.ndarray:
+    """Returns about `SAMPLED_ROWS` of the rows, evenly spread, in float64."""
+    return np.asarray(rows[:: max(1, len(rows) // SAMPLED_ROWS)], np.float64)
+
+
 def center_and_scale(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns a robust centre and scale of each column.
 
     The centre is the median. The scale is the standard deviation that the middle 90 % would have if it were normal, or
-    larger, so that all but the outermost 0.2 % lies within the limit. So single outliers change neither. Columns with
-    nearly always the same value have their standard deviation as the scale; constant columns have 1.
+    larger, so that nearly all values lie within the limit: all but the outermost 3 % at each end. These are rare, may
+    mark missing readings (-999), and widen the scale by `MAX_WIDENING` at most; single outliers change nothing. Columns
+    with nearly always the same value have their standard deviation as the scale; constant columns have 1.
     """
     limit = constant_range(rows)
-    sampled = np.asarray(rows[:: max(1, len(rows) // SAMPLED_ROWS)], np.float64)
-    lowest, low, center, high, highest = np.quantile(sampled, [0.001, 0.05, 0.5, 0.95, 0.999], axis=0)
-    scale = np.maximum((high - low) / NORMAL_RANGE, np.maximum(highest - center, center - lowest) / LIMIT)
+    quantiles = np.quantile(sample_rows(rows), [0.5, 0.001, 0.03, 0.05, 0.95, 0.97, 0.999], axis=0)
+    center, lowest, lower, low, high, upper, highest = quantiles
+    middle = (high - low) / NORMAL_RANGE
+    frequent, rare = np.maximum(center - [lower, lowest], [upper, highest] - center) / LIMIT
+    scale = np.maximum(np.maximum(middle, frequent), np.minimum(rare, MAX_WIDENING * middle))
     bottom, top = np.asarray(rows.min(0), np.float64), np.asarray(rows.max(0), np.float64)
-    negligible = scale <= limit * np.abs(center)
+    negligible = scale <= np.maximum(limit * np.abs(center), CONSTANT_RANGES[1] * rare)
     scale = np.where(negligible, np.asarray(rows, np.float64).std(0) if negligible.any() else 1.0, scale)
     constant = is_constant(bottom, top, limit) | (scale < np.finfo(np.float64).tiny)
     return center, np.where(constant, np.maximum(1.0, (top - bottom) / LIMIT), scale)
@@ -166,12 +191,11 @@ def fit_scaling(
 
 
 def bounds_of(actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns bounds for logged actions: ±1 if all are within, else the smallest and the largest value of each column.
+    """Returns bounds for logged actions: the smallest and the largest value of each column.
 
-    Rows of NaN are ignored.
+    A column that stays within ±1 and comes near has ±1, unless it is constant. Rows of NaN are ignored.
     """
     low, high = np.nanmin(actions, 0).astype(np.float64), np.nanmax(actions, 0).astype(np.float64)
-    largest = max(-float(low.min(initial=math.inf)), float(high.max(initial=-math.inf)))
-    if largest <= 1:
-        return -np.ones_like(low), np.ones_like(high)
-    return low, high
+    largest = np.maximum(-low, high)
+    normalised = (largest > NEAR_ONE) & (largest <= 1) & (low < high)
+    return np.where(normalised, -1.0, low), np.where(normalised, 1.0, high)

@@ -8,27 +8,37 @@ import numpy as np
 from rich.table import Table
 
 from gtrl import console
-from gtrl.data.checks import Arrays, Fact, Report, check, check_file, read_arrays, task_of
+from gtrl.data.checks import Arrays, Fact, Report, check, check_file, task_of
 from gtrl.data.columns import ColumnFacts
 from gtrl.data.coverage import coverage, exits_taken
-from gtrl.data.description import read_description
 from gtrl.data.origin import files_of, read_origin
+from gtrl.data.reading import NO_SELECTION, Selection, read
 from gtrl.data.task_goals import task_goals
 from gtrl.envs.maze import Maze, maze_of
 from gtrl.errors import DataError, MissingPackageError
 from gtrl.tasks import EXTRA_TASKS, TASKS, OGBenchTask, Task
 
 MAX_SHOWN_COLUMNS = 40
+SCALED = "(value - centre) / scale: actions from their bounds to ±1, all else to about 0 ± 1, at most ±10"
 
 
-def examine(path: Path, task: Task | None = None, picture: Path | None = None, draw: bool = True) -> Report:
-    """Checks a file against its task. For mazes, draws the data to `picture`, by default next to the file.
+def examine(
+    source: str | Path,
+    task: Task | None = None,
+    picture: Path | None = None,
+    draw: bool = True,
+    selection: Selection = NO_SELECTION,
+) -> Report:
+    """Checks a dataset file against its task, or a log of one's own, which is read as `load_dataset` reads it.
 
-    Raises a DataError if a picture is asked for and the data is not that of a maze.
+    For mazes, draws the data to `picture`, by default next to the file. Raises a DataError if a picture is asked for
+    and the data is not that of a maze.
     """
-    arrays = read_arrays(path)
-    task = task or task_of(path) or _collected_for(path)
-    report = check(path, arrays, task, columns=read_description(path).columns)
+    path = Path(source).expanduser()
+    if task is None and not selection and path.suffix == ".npz":
+        task = task_of(path) or _collected_for(path)
+    arrays, description = read(source, selection, task)
+    report = check(path, arrays, task, description)
     try:
         maze = maze_of(task) if task and not report.problems else None
     except MissingPackageError as error:
@@ -118,6 +128,9 @@ def print_report(report: Report) -> None:
         console.print_table(console.table("", ["", "this file", "the task", ""], rows, text=4))
     if report.columns:
         _print_columns(report.columns)
+        print(f"scaling      {SCALED if report.scaling else 'none'}")
+    for note in report.notes:
+        print(f"note         {note}")
     for warning in report.warnings:
         print(f"warning      {warning}")
     for problem in report.problems:

@@ -101,7 +101,7 @@ def configure(
         _warn_of_other_defaults(method, task, method_fields)
     else:
         specific = (defaults_for(kind, task) if task else {}) | preset_fields(kind, preset)
-        open_names = method_names - specific.keys() - training_names
+        open_names = method_names - specific.keys() - training_names - kind.same_on_all_tasks
         chosen = {name: value for name, value in (own or {}).items() if name in open_names}
         method = make(kind, task, preset=preset, **(chosen | method_fields))
     if getattr(method, "distill", True) is False and spec.goal_dim != spec.observation_dim:

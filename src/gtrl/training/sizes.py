@@ -95,12 +95,15 @@ def is_own(task: Task | None) -> bool:
     return task is None or isinstance(task, OwnTask)
 
 
-def own_defaults(data: "Data", device: str) -> dict[str, Any]:
-    """Returns defaults for data without a task, by name: fields of methods and of `Training`."""
+def own_defaults(data: "Data", device: str, steps: int | None = None) -> dict[str, Any]:
+    """Returns defaults for data without a task, by name: fields of methods and of `Training`.
+
+    `steps` are those that the user chose, if any, which are not checked yet.
+    """
     transitions = data.counts["transitions"]
     chosen = sizes(transitions, data.train.spec.observation_dim, device)
     episodes = max(1, data.counts["rows"] - transitions)
-    log_every = max(1, chosen.steps // LOG_ROWS)
+    log_every = max(1, (steps if isinstance(steps, int) else chosen.steps) // LOG_ROWS)
     return {**chosen._asdict(), "gamma": discount(transitions / episodes), "log_every": log_every}
 
 

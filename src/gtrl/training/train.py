@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from gtrl import console
 from gtrl.algorithms import Algorithm
 from gtrl.data.dataset import Data, Dataset
 from gtrl.data.load import as_data
@@ -73,7 +74,7 @@ def train(
         resume: Continue from the newest readable checkpoint in `out`. The result is the same, to the last bit, as that
             of a run without interruption. Raises `RunError` if the config, the data or a version has changed.
         accept_changes: Resume even if the config, the data or a version has changed. The method and the seeds may not.
-        show: Show a progress bar.
+        show: Show a progress bar and, for data without a task, print the chosen sizes and the expected time.
         handle_signals: On SIGINT and SIGTERM, save a checkpoint and raise `gtrl.errors.Interrupted`; a second SIGINT
             ends the process. By default no signal handlers are installed.
         fields: Fields of the method or of `Training` that override the defaults for (method, task); `preset`, the name
@@ -87,7 +88,7 @@ def train(
     options = {"scale": resumed.scaling or False} if resumed and resumed.exists else {}
     data = as_data(data, _own_task(task, env, goals, resumed) or task, **options)
     _check_own_environment(data)
-    own = own_defaults(data, jax.default_backend()) if is_own(data.task) else {}
+    own = own_defaults(data, jax.default_backend(), fields.get("steps")) if is_own(data.task) else {}
     algorithm, training = configure(algorithm, training, data.task, data.train.spec, fields, own)
     seeds = check_seeds(default_seeds(data.task) if seeds is None else seeds)
     all_callbacks = _with_defaults(callbacks, show)
@@ -134,9 +135,9 @@ def _check_own_environment(data: Data) -> None:
 
 
 def _announce(algorithm: Algorithm, training: Training, data: Data, seeds: int, start: int) -> None:
-    """Logs the sizes and the expected time of training on own data, and what would be faster if it is long."""
+    """Prints the sizes and the expected time of training on own data; warns with what is faster if it is long."""
     seconds = expected_seconds(algorithm, training.update, data.train, training.steps - start, seeds)
-    log.info("%s", plan_message(algorithm, training, data, seeds, seconds))
+    console.echo(plan_message(algorithm, training, data, seeds, seconds))
     warning = long_training_warning(seconds, seeds, jax.default_backend(), training.precision)
     if warning:
         log.warning("%s", warning)
