@@ -18,7 +18,7 @@ from gtrl.envs.make import action_bounds as action_bounds_of
 from gtrl.errors import DataError, GtrlError
 from gtrl.io.npz import names_in, read_npz, shapes_in
 from gtrl.io.scaling import Scaling, bounds_of, fit_scaling
-from gtrl.tasks import OGBenchTask, Task, find_task
+from gtrl.tasks import OGBenchTask, OwnTask, Task, find_task
 
 log = logging.getLogger(__name__)
 Selectors = Sequence[str] | str | None
@@ -85,13 +85,15 @@ def load_dataset(
     task = find_task(task) if isinstance(task, str) else task
     if scale is None:
         scale = task is None or task.scale
+    # Before the data is read, which may take long: an environment that cannot be made is reported first.
+    fallback = _environment_bounds(task) if scale is True and action_bounds is None else None
     selection = _selection(observation=observation, goal=goal, action=action, episode=episode)
     if isinstance(source, (str, os.PathLike)) and not selection and _is_dataset(Path(source).expanduser()):
-        return _load_files(Path(source).expanduser(), task, scale, action_bounds)
+        return _load_files(Path(source).expanduser(), task, scale, action_bounds, fallback)
     if selection and isinstance(source, (str, os.PathLike)) and _is_folder_of_shards(Path(source).expanduser()):
         advice = "choose them with 'gtrl data convert FILE OUT' for each file first"
         raise DataError(f"{source} is a folder of shards, whose columns cannot be chosen here: {advice}.")
-    return _load_log(source, task, selection, scale, action_bounds)
+    return _load_log(source, task, selection, scale, action_bounds, fallback)
 
 
 def _selection(**selectors: Selectors) -> dict[str, list[str]]:
@@ -121,13 +123,19 @@ def _is_folder_of_shards(path: Path) -> bool:
 # --- dataset files ---
 
 
-def _load_files(path: Path, task: Task | None, scale: bool | Scaling, bounds: tuple[Any, Any] | None) -> Data:
+def _load_files(
+    path: Path,
+    task: Task | None,
+    scale: bool | Scaling,
+    bounds: tuple[Any, Any] | None,
+    fallback: Bounds | None,
+) -> Data:
     """Loads a dataset file or the first of several shards; the scaling is that of the first."""
     shards = shards_of(path)
     arrays = read_arrays(shards[0])
     goals = checked_goals(arrays, task, str(shards[0]), scaled=scale is not False)
     description = read_description(shards[0])
-    scaling = _scaling(arrays, goals, task, scale, bounds, description)
+    scaling = _scaling(arrays, goals, task, scale, bounds, description, fallback)
     if not isinstance(task, OGBenchTask):
         _warn(arrays, goals, description, scaled=scaling is not None)
     train = on_device(arrays, goals, scaling=scaling)
@@ -201,7 +209,12 @@ def _common_origin(origins: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _load_log(
-    source: Any, task: Task | None, selection: dict[str, list[str]], scale: bool | Scaling, bounds: Any
+    source: Any,
+    task: Task | None,
+    selection: dict[str, list[str]],
+    scale: bool | Scaling,
+    bounds: Any,
+    fallback: Bounds | None,
 ) -> Data:
     from gtrl.data.formats import read_log
 
@@ -215,7 +228,7 @@ def _load_log(
     goals = checked_goals(found.arrays, task, name, scaled=scale is not False)
     known = None if found.action_low is None or found.action_high is None else (found.action_low, found.action_high)
     description = Description(found.columns, known)
-    scaling = _scaling(found.arrays, goals, task, scale, bounds, description)
+    scaling = _scaling(found.arrays, goals, task, scale, bounds, description, fallback)
     _warn(found.arrays, goals, description, scaled=scaling is not None)
     train, held_out = on_device(found.arrays, goals, scaling=scaling), None
     if is_path and Path(source).suffix == ".npz" and validation_path(Path(source).expanduser()).exists():
@@ -228,7 +241,7 @@ def _load_log(
         held_out = on_device(validation.arrays, goals, scaling=scaling)
     return Data(
         train, held_out, task, name, origin={"from": found.source.get("format", "log")}, scaling=scaling,
-        columns=found.columns, selection=selection,
+        columns=found.columns, selection=selection, choice=found.choice,
     )  # fmt: skip
 
 
@@ -251,8 +264,12 @@ def _scaling(
     scale: bool | Scaling,
     bounds: Any,
     description: Description,
+    fallback: Bounds | None,
 ) -> Scaling | None:
-    """Returns the scaling to use: the given one, or one that is computed from the data and the file's description."""
+    """Returns the scaling to use: the given one, or one that is computed from the data and the file's description.
+
+    `bounds` are given bounds of actions, `fallback` those of the environment.
+    """
     actions = arrays["actions"]
     sizes = _sizes(arrays, goals)
     if scale is False:
@@ -261,7 +278,8 @@ def _scaling(
         _check_sizes(scale, sizes)
         return scale
     if bounds is None:
-        bounds = description.action_bounds or _environment_bounds(task, actions.shape[1])
+        fits = fallback is not None and len(fallback[0]) == actions.shape[1]
+        bounds = description.action_bounds or (fallback if fits else None)
     fitted = fit_scaling(arrays["observations"], goals, actions, _action_bounds(actions, bounds))
     stored = description.scaling
     if stored is None or not _fits(stored, sizes):
@@ -273,16 +291,20 @@ def _scaling(
     return dataclasses.replace(fitted, **{name: getattr(stored, name) for name in kept})
 
 
-def _environment_bounds(task: Task | None, action_dim: int) -> Bounds | None:
-    """Returns the bounds of the environment's actions; None without an environment or if it has no such bounds."""
+def _environment_bounds(task: Task | None) -> Bounds | None:
+    """Returns the bounds of the environment's actions; None without an environment or if it has no such bounds.
+
+    An environment of the user's own that cannot be made is an error; training needs no other one.
+    """
     if task is None or task.environment is None:
         return None
     try:
-        found = action_bounds_of(task)
-    except GtrlError as error:  # training does not need the environment
+        return action_bounds_of(task)
+    except GtrlError as error:
+        if isinstance(task, OwnTask):
+            raise
         log.warning("the bounds of actions cannot be taken from the environment: %s", error)
         return None
-    return found if found and len(found[0]) == action_dim else None
 
 
 def _sizes(arrays: dict[str, np.ndarray], goals: np.ndarray) -> dict[str, int]:
