@@ -104,8 +104,8 @@ def test_workers_killed_ones_and_closures(policy: Path, tmp_path: Path) -> None:
     for count, mark in enumerate(deaths, start=1):
 
         class Fatal(Line):
-            def step(self, action: Any, mark: Path = mark) -> Any:
-                if not mark.exists():
+            def step(self, action: Any, mark: Path = mark, main: int = os.getpid()) -> Any:
+                if not mark.exists() and os.getpid() != main:
                     mark.touch()
                     os.kill(os.getpid(), signal.SIGKILL)
                 return super().step(action)
@@ -231,11 +231,13 @@ def test_bad_goals_in_python(policy: Path) -> None:
 @pytest.mark.parametrize(
     ("env", "name"),
     [
-        ("my_package:MyEnv-v0", "MyEnv-v0"),
+        ("my_package:MyEnv-v0", "my_package.MyEnv-v0"),
         ("robots/Arm-v1", "robots-Arm-v1"),
-        ("my_package.envs:make_arm", "make_arm"),
-        (make_line, "make_line"),
-        (Line, "Line"),
+        ("my_package.envs:make_arm", "my_package.envs.make_arm"),
+        ("_private:robots/Arm-v1", "private.robots-Arm-v1"),
+        (make_line, "own_line.make_line"),
+        ("own_line:make_line", "own_line.make_line"),
+        (Line, "own_line.Line"),
         (lambda: None, "own-environment"),
     ],
 )
@@ -257,7 +259,7 @@ def test_default_number_of_episodes() -> None:
 
 def test_builtin_names_are_rejected() -> None:
     with pytest.raises(ConfigError, match="is the name of a built-in task"):
-        own_task("my_module:scene-play")
+        own_task("scene-play")
 
 
 # --- bounds of actions ---
@@ -315,7 +317,9 @@ def test_dictionary_observations(policy: Path, tmp_path: Path) -> None:
     assert counts(evaluate(named, make_env="own_line:DictLine-v0", show=False)) == counts(plain)
     assert counts(evaluate(named, make_env=LINE, show=False)) == counts(plain)
     other = write_policy(tmp_path / "other.npz", columns=columns | {"observation": ["velocity[0]"]})
-    with pytest.raises(ConfigError, match=r"^DictLine-v0: .* there is no 'velocity', .*; there are pressure, state\.$"):
+    with pytest.raises(
+        ConfigError, match=r"^own_line.DictLine-v0: .* there is no 'velocity', .*; there are pressure, state\.$"
+    ):
         evaluate(other, make_env="own_line:DictLine-v0", show=False)
     with pytest.raises(ConfigError, match="it has pressure, state, and the policy does not say which"):
         evaluate(policy, make_env="own_line:DictLine-v0", show=False)
@@ -327,7 +331,8 @@ def test_goal_env_with_and_without_columns() -> None:
             return {"observation": [self.x, 5.0], "achieved_goal": [self.x], "desired_goal": [self.goal]}
 
     for names, expected in (((), 2), (["achieved_goal[0]"], 1), (["qpos[0]", "qpos[1]"], 2), (["log[1]"], 1)):
-        env = GoalEpisodes(own_task(GoalLine, [[2.0]]), IsolatedEnv(GoalLine()), names)
+        header = {"columns": {"observation": names}}
+        env = GoalEpisodes(own_task(GoalLine, [[2.0]]), IsolatedEnv(GoalLine()), header)
         observation, goal = env.reset(np.random.SeedSequence(0), 1)
         assert (len(observation), goal.tolist()) == (expected, [2.0])
         assert (observation[0] == 5.0) == (names == ["log[1]"])
@@ -351,9 +356,9 @@ def test_goal_env_with_and_without_columns() -> None:
         ("own_line:make_nothing", r"^the module 'own_line' has no 'make_nothing'\.$"),
         (
             "own_line:make_broken",
-            r"^the environment of make_broken-goals-\w+ cannot be made: OSError: the simulator is not running$",
+            r"^the environment of own_line\.make_broken-goals-\w+ cannot be made: OSError: the simulator is not run",
         ),
-        ("own_line:LIMIT", r"^the environment of LIMIT-goals-\w+ cannot be made: TypeError: .*not callable$"),
+        ("own_line:LIMIT", r"^the environment of own_line.LIMIT-goals-\w+ cannot be made: TypeError: .*not callable$"),
         ("own_line:WideLine-v0", r"takes actions of shape \(2,\), and the policy's have 1 numbers\.$"),
         ("own_line:ButtonLine-v0", r"action space is Discrete, and the policy's actions are vectors \(Box\)\.$"),
         ("own_line:StubbornLine-v0", r"was given the goal \[2\.0\] and reports .*must support reset\(options="),
@@ -485,7 +490,7 @@ def test_resume_keeps_the_environment(trained: tuple[Run, str], tmp_path: Path, 
 def test_environment_without_a_name(data_file: Path, tmp_path: Path) -> None:
     """A lambda cannot be recorded: evaluating during training works, and later it has to be given again."""
     during = gtrl.EvaluateDuring(episodes=3)
-    run = train(data_file, env=lambda: make_line(), out=tmp_path, callbacks=[during])
+    run = train(data_file, env=lambda: make_line(), out=tmp_path, callbacks=[during], checkpoint_every=4)
     assert run.config["environment"] == {
         "name": "own-environment", "environment": None, "goals": None, "episode_length": None,
     }  # fmt: skip
@@ -493,7 +498,24 @@ def test_environment_without_a_name(data_file: Path, tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"cannot be imported by its name, so config\.json does not have it; .*--env"):
         evaluate(run)
     assert len(evaluate(run, make_env=make_line, episodes=1, show=False)) == 2
-    train(data_file, out=run.path, resume=True, steps=6)
+    # Another environment without a name: the rows of the first one are replaced, not taken for its own.
+    won: Any = [{**row, "successes": row["episodes"]} for row in run.evaluations() if row["task"] == "own-environment"]
+    run.add_evaluations(won, replace=True)
+    again: Any = {"resume": True, "steps": 6, "checkpoint_every": 4, "callbacks": [gtrl.EvaluateDuring(episodes=2)]}
+    train(data_file, env=lambda: make_lost(), out=run.path, **again)
+    assert [
+        (row["seed"], row["step"], row["episodes"], row["successes"])
+        for row in run.evaluations()
+        if row["task"] == "own-environment"
+    ] == [(seed, step, 2, 0) for step in (4, 6) for seed in (0, 3)]
+
+
+def make_lost() -> Any:
+    class Lost(Line):
+        def step(self, action: Any) -> Any:
+            return (*super().step(action)[:4], {"success": False})
+
+    return gymnasium.wrappers.TimeLimit(Lost(), LIMIT)
 
 
 def test_environment_is_checked_before_training(data_file: Path, tmp_path: Path, capsys: Any) -> None:

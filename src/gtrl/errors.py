@@ -3,6 +3,8 @@
 import difflib
 from collections.abc import Iterable
 
+USER_CODE_ERRORS = (Exception, SystemExit)  # what an environment or a plugin may raise; sys.exit() is a SystemExit
+
 
 class GtrlError(Exception):
     """Base class of the package's errors. The message is one line that says what is wrong and what to do."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import FunctionType, ModuleType
 from typing import Any, Generic, TypeVar
 
-from gtrl.errors import ConfigError, UnknownNameError
+from gtrl.errors import USER_CODE_ERRORS, ConfigError, UnknownNameError
 
 Entry = TypeVar("Entry")
 _registries: "list[Registry[Any]]" = []
@@ -170,5 +170,5 @@ def import_module(module: str, what: str) -> ModuleType:
     except ImportError as error:
         hint = "run the command in its folder, or add that folder to PYTHONPATH"
         raise ConfigError(f"{what} cannot be imported: {error} ({hint}).") from error
-    except Exception as error:  # a plugin may raise any error
+    except USER_CODE_ERRORS as error:
         raise ConfigError(f"{what} cannot be imported: it raised {type(error).__name__}: {error}.") from error

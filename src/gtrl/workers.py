@@ -89,15 +89,17 @@ def map_unordered(
     *,
     nice: int = 0,
     cancelled: threading.Event | None = None,
+    patient: bool = False,
 ) -> Iterator[tuple[int, Result]]:
     """Yields (index, result) of every job in the order in which they finish.
 
     The worker processes end with the iteration, also on Ctrl-C. The jobs of a worker that is killed or hangs are run
     again by another one, so a job must be safe to repeat. `nice` is added to the workers' niceness. Setting
-    `cancelled` ends the iteration with `WorkerError`.
+    `cancelled` ends the iteration with `WorkerError`. `patient` is for jobs of very different durations: there are
+    always at least FIRST_PATIENCE_SECONDS for the next result.
     """
     unfinished = dict(enumerate(jobs))
-    hang_detector, attempts = HangDetector(1 + nice), 0
+    hang_detector, attempts = HangDetector(1 + nice, patient), 0
     while unfinished:
         try:
             for index, result in _attempt(function, dict(unfinished), workers, nice, cancelled, hang_detector):
@@ -161,11 +163,11 @@ def _attempt(
 class HangDetector:
     """Decides when workers have gone too long without a result, from the longest wait so far.
 
-    `factor` scales all limits, for workers of low priority.
+    `factor` scales all limits, for workers of low priority. `patient` keeps the first limit as the least one.
     """
 
-    def __init__(self, factor: float = 1) -> None:
-        self.factor = factor
+    def __init__(self, factor: float = 1, patient: bool = False) -> None:
+        self.factor, self.patient = factor, patient
         self.last_time = self.longest_wait = 0.0
 
     def restart(self) -> None:
@@ -175,9 +177,9 @@ class HangDetector:
     @property
     def limit_seconds(self) -> float:
         """How long to wait for the next result."""
-        if not self.longest_wait:
-            return self.factor * FIRST_PATIENCE_SECONDS
-        return self.factor * max(MIN_PATIENCE_SECONDS, PATIENCE_FACTOR * self.longest_wait)
+        is_first = not self.longest_wait
+        least = FIRST_PATIENCE_SECONDS if self.patient or is_first else MIN_PATIENCE_SECONDS
+        return self.factor * max(least, PATIENCE_FACTOR * self.longest_wait)
 
     def is_hanging(self, got_result: bool) -> bool:
         """Returns whether the limit has passed. A result restarts the wait."""

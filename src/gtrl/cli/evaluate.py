@@ -8,7 +8,6 @@ from tyro.conf import Positional, arg
 from gtrl import console
 from gtrl.cli.outputs import check_output_file
 from gtrl.errors import RunError
-from gtrl.tasks.own import goal_vectors
 
 
 def evaluate_command(
@@ -49,15 +48,14 @@ def evaluate_command(
     if not runs:
         raise RunError("nothing to evaluate: name a run directory or a policy file.")
     # All runs are checked before the first, which may take long, is evaluated.
-    vectors = None if goals is None else goal_vectors(goals)
-    tasks = {str(run): find_policies(run, step, task, env, vectors).task for run in runs}
+    tasks = {str(run): find_policies(run, step, task, env, goals).task for run in runs}
     recorder = None
     if video or video_file:
         from gtrl.report.video import Recorder
 
         if video_file:
             check_output_file(video_file, "--video-file")
-        recorder = Recorder.find(video_file, len(tasks))
+        recorder = Recorder.find(video_file, list(tasks.values()))
     evaluations = {}
     for run in tasks:
         evaluations[run] = evaluate(run, task=tasks[run], episodes=episodes, step=step, workers=workers, base_seed=seed)

@@ -66,6 +66,9 @@ class Data:
         default_factory=dict
     )  # names, if known: observation, goal, action
     selection: dict[str, list[str]] = dataclasses.field(default_factory=dict)  # the selectors that chose the columns
+    # Where the observation's columns are in that of the log (`observation_indices`), and the number of columns there
+    # (`log_observation_dim`); empty if it is all of them, or if that is not known.
+    choice: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.counts:
@@ -75,6 +78,11 @@ class Data:
                 transitions=len(self.train.transitions),
                 validation_rows=validation_rows,
             )
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """What the header of a policy says of its observations, goals and actions."""
+        return {**self.train.spec._asdict(), **({"columns": self.columns} if self.columns else {}), **self.choice}
 
 
 def make_dataset(observations: Any, actions: Any, terminals: Any, goals: Any = None, identity: Any = None) -> Dataset:

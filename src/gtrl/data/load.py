@@ -14,10 +14,11 @@ from gtrl.data.dataset import Data, Dataset, Spec, checked_goals, on_device
 from gtrl.data.origin import combined_digest, digest_of, files_of, origin_of, shards_of, validation_path
 from gtrl.data.reading import NO_SELECTION, Contents, Selection, Selectors, is_dataset, read, read_file, selection_of
 from gtrl.data.scaling import choose_scaling, fits, is_scaled, sizes_of
+from gtrl.envs.make import action_bounds as bounds_in
 from gtrl.errors import DataError
 from gtrl.io.npz import read_npz, shapes_in
 from gtrl.io.scaling import Scaling
-from gtrl.tasks import Task, find_task
+from gtrl.tasks import OwnTask, Task, find_task
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +83,8 @@ def load_dataset(
     task = find_task(task) if isinstance(task, str) else task
     if scale is None:
         scale = is_scaled(task)
+    if isinstance(task, OwnTask) and task.environment is not None and scale is True and action_bounds is None:
+        bounds_in(task)  # an environment that cannot be made is an error before the data is read, which may take long
     selection = selection_of(observation=observation, goal=goal, action=action, episode=episode)
     if is_dataset(source, selection, task):
         return _load_files(Path(source).expanduser(), task, scale, action_bounds)  # pyright: ignore[reportArgumentType]
@@ -91,7 +94,12 @@ def load_dataset(
 # --- dataset files ---
 
 
-def _load_files(path: Path, task: Task | None, scale: bool | Scaling, bounds: tuple[Any, Any] | None) -> Data:
+def _load_files(
+    path: Path,
+    task: Task | None,
+    scale: bool | Scaling,
+    bounds: tuple[Any, Any] | None,
+) -> Data:
     """Loads a dataset file or the first of several shards; the scaling is that of the first."""
     shards = shards_of(path)
     contents = read_file(shards[0])
@@ -171,7 +179,7 @@ def _scaled(
     contents: Contents, task: Task | None, scale: bool | Scaling, bounds: tuple[Any, Any] | None, name: str
 ) -> tuple[Dataset, Scaling | None]:
     """Checks and scales what was read from `name`, warns where learning will suffer, and moves it to the device."""
-    arrays, description = contents
+    arrays, description = contents.arrays, contents.description
     goals = checked_goals(arrays, task, name, scaled=scale is not False)
     scaling, warnings = choose_scaling(arrays, goals, description, task, scale, bounds)
     for warning in warnings:
@@ -192,7 +200,7 @@ def _load_log(
     is_path = isinstance(source, (str, os.PathLike))
     name = str(source) if is_path else "memory"
     contents = read(source, selection, task)
-    description = contents.description
+    description, choice = contents.description, contents.choice
     for note in description.source.get("notes", ()):
         log.warning("%s: %s.", name, note)
     train, scaling = _scaled(contents, task, scale, bounds, name)
@@ -206,4 +214,5 @@ def _load_log(
         origin={"from": description.source.get("format", "log")},
         columns=description.columns,
         selection=selection,
+        choice=choice,
     )

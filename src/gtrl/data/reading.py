@@ -24,6 +24,7 @@ class Contents(NamedTuple):
 
     arrays: dict[str, np.ndarray]
     description: Description
+    choice: dict[str, Any] = {}  # of the observation's columns, as `Data.choice`  # noqa: RUF012
 
 
 def selection_of(**selectors: Selectors) -> dict[str, list[str]]:
@@ -79,4 +80,4 @@ def read(source: Any, selection: Selection = NO_SELECTION, task: Task | None = N
     choice = {role: selection.get(role) for role in ROLES}
     log = read_log(source, **choice, episode=selection.get("episode", [None])[0])
     bounds = None if log.action_low is None or log.action_high is None else (log.action_low, log.action_high)
-    return Contents(log.arrays, Description(log.columns, bounds, None, log.source))
+    return Contents(log.arrays, Description(log.columns, bounds, None, log.source), log.choice)

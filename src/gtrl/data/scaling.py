@@ -12,7 +12,7 @@ from gtrl.data.task_goals import Arrays
 from gtrl.envs.make import action_bounds
 from gtrl.errors import DataError, GtrlError
 from gtrl.io.scaling import Scaling, bounds_of, fit_scaling
-from gtrl.tasks import OGBenchTask, Task
+from gtrl.tasks import OGBenchTask, OwnTask, Task
 
 MAX_LISTED = 8  # columns whose bounds are listed
 
@@ -88,12 +88,17 @@ def _checked(bounds: tuple[Any, Any], action_dim: int) -> Bounds:
 
 
 def _environment_bounds(task: Task | None, action_dim: int) -> tuple[Bounds | None, list[str]]:
-    """Returns the bounds of the environment's actions, None if there are none, and a warning if they are of no use."""
+    """Returns the bounds of the environment's actions, None if there are none, and a warning if they are of no use.
+
+    An environment of the user's own that cannot be made is an error; training needs no other one.
+    """
     if task is None or task.environment is None:
         return None, []
     try:
         found = action_bounds(task)
-    except GtrlError as error:  # training does not need the environment
+    except GtrlError as error:
+        if isinstance(task, OwnTask):
+            raise
         reason = str(error).rstrip(".")
         return None, [f"the bounds of actions cannot be taken from the environment: {reason}"]
     if found and len(found[0]) == action_dim:

@@ -13,9 +13,9 @@ import numpy as np
 
 from gtrl.envs.isolation import ignore_warnings
 from gtrl.envs.simulator import require_simulator_of
-from gtrl.errors import ConfigError, GtrlError
+from gtrl.errors import USER_CODE_ERRORS, ConfigError, GtrlError
 from gtrl.registry import import_module, resolve
-from gtrl.tasks import Task
+from gtrl.tasks import OwnTask, Task
 from gtrl.tasks.ogbench import OGBENCH
 
 log = logging.getLogger(__name__)
@@ -34,11 +34,8 @@ def make_environment(task: Task, **options: Any) -> Any:
             env = _make_without_graphics(task, options)
         except GtrlError:
             raise
-        except Exception as error:
-            reason = " ".join(str(error).split())  # one line
-            raise ConfigError(
-                f"the environment of {task.name} cannot be made: {type(error).__name__}: {reason}"
-            ) from error
+        except USER_CODE_ERRORS as error:
+            raise ConfigError(f"the environment of {task.name} cannot be made: {one_line(error)}") from error
         import gymnasium
 
         if not isinstance(env, gymnasium.Env):
@@ -46,28 +43,33 @@ def make_environment(task: Task, **options: Any) -> Any:
         limit = task.episode_length or _step_limit(env)
         if limit is None:
             limit = DEFAULT_EPISODE_LENGTH
-            _warn_of_default_limit(task.name)
+            _warn_of_default_limit(task.name, isinstance(task, OwnTask))
         return env if _step_limit(env) == limit else gymnasium.wrappers.TimeLimit(env, limit)
 
 
 @lru_cache  # once, however many environments there are
-def _warn_of_default_limit(name: str) -> None:
-    advice = "register it with max_episode_steps, wrap it in a TimeLimit or set Task(episode_length=...)"
+def _warn_of_default_limit(name: str, is_own: bool) -> None:
+    ways = ["register it with max_episode_steps", "wrap it in gymnasium.wrappers.TimeLimit"]
+    if not is_own:
+        ways.append("set Task(episode_length=...)")
+    advice = " or ".join(ways)
     log.warning("%s has no step limit, so its episodes end after %s steps; %s.", name, DEFAULT_EPISODE_LENGTH, advice)
+
+
+def one_line(error: BaseException) -> str:
+    """Returns the type and the message of an error on one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def action_bounds(task_or_env: Any) -> tuple[np.ndarray, np.ndarray] | None:
     """Returns the smallest and largest actions of an environment, in float64; None if it has no finite bounds.
 
-    A task's environment is made for this. None also if its action space is not a `Box` of vectors, or if a lower bound
-    is not below its upper one.
+    A task's environment is made for this, once. None also if its action space is not a `Box` of vectors, or if a lower
+    bound is not below its upper one.
     """
     import gymnasium
 
-    env = make_environment(task_or_env) if isinstance(task_or_env, Task) else task_or_env
-    space = env.action_space
-    if env is not task_or_env:
-        env.close()
+    space = _action_space(task_or_env) if isinstance(task_or_env, Task) else task_or_env.action_space
     if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
         return None
     low, high = np.asarray(space.low, np.float64), np.asarray(space.high, np.float64)
@@ -75,6 +77,13 @@ def action_bounds(task_or_env: Any) -> tuple[np.ndarray, np.ndarray] | None:
     if not (np.isfinite(low) & np.isfinite(high) & (np.abs(low) < limit) & (np.abs(high) < limit)).all():
         return None
     return (low, high) if (low < high).all() else None
+
+
+@lru_cache(maxsize=1)
+def _action_space(task: Task) -> Any:
+    env = make_environment(task)
+    env.close()
+    return env.action_space
 
 
 def _make_without_graphics(task: Task, options: dict[str, Any]) -> Any:
@@ -120,11 +129,13 @@ def _make(task: Task, options: dict[str, Any]) -> Any:
 
 
 def _step_limit(env: Any) -> int | None:
-    """Returns the step limit of an environment or its wrappers; None if there is none."""
-    while env is not None:
-        if (found := getattr(env, "_max_episode_steps", None)) is not None:
-            return found
-        env = getattr(env, "env", None)
+    """Returns the limit of the outermost `TimeLimit` around an environment; None if there is none."""
+    import gymnasium
+
+    while isinstance(env, gymnasium.Wrapper):
+        if isinstance(env, gymnasium.wrappers.TimeLimit):
+            return env._max_episode_steps
+        env = env.env
     return None
 
 

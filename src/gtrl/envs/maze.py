@@ -207,4 +207,7 @@ def maze_of(task: Task) -> Maze | None:
     """Returns the layout of a task's maze; None if its environment is not a maze, or if it has no environment."""
     if task.environment is None or (isinstance(task, OGBenchTask) and task.family not in _MAZE_FAMILIES):
         return None  # known without building the simulator, which is slow
-    return Maze.from_env(make_environment(task))
+    env = make_environment(task)
+    found = Maze.from_env(env)
+    env.close()
+    return found

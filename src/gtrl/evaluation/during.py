@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from gtrl.envs.simulator import require_simulator_of
 from gtrl.errors import ConfigError, RunError
 from gtrl.evaluation.evaluate import Row, evaluate_in_background, success_rate, write_value_maps
-from gtrl.tasks import default_episodes
+from gtrl.tasks import OwnTask, default_episodes
 from gtrl.training.session import Callback, Session
 from gtrl.workers import default_workers
 
@@ -80,11 +80,7 @@ class EvaluateDuring(Callback):
     def _evaluate(self, step: int) -> list[Row]:
         """Evaluates the policies of a step and returns their rows; an empty list if `eval.csv` has them already."""
         run = self.session.run
-        key = {"task": self.task.name, "step": step, "base_seed": 0}
-        existing = [
-            row for row in run.evaluations() if key.items() <= row.items() and row["episodes"] >= self.episodes_per_goal
-        ]
-        if len(existing) == len(self.task.goal_names) * len(self.session.seeds):
+        if self._is_evaluated(step):
             return []
         try:
             return evaluate_in_background(run, self.task, step, self.episodes_per_goal, self.workers, self.cancelled)
@@ -92,6 +88,17 @@ class EvaluateDuring(Callback):
             if not self.cancelled.is_set():
                 log.warning("the evaluation of step %s failed; training continues (%s)", f"{step:,}", error)
             raise
+
+    def _is_evaluated(self, step: int) -> bool:
+        if isinstance(self.task, OwnTask) and self.task.record()["environment"] is None:
+            return False  # of environments that cannot be told apart by their names, the rows may be another's
+        key = {"task": self.task.name, "step": step, "base_seed": 0}
+        existing = [
+            row
+            for row in self.session.run.evaluations()
+            if key.items() <= row.items() and row["episodes"] >= self.episodes_per_goal
+        ]
+        return len(existing) == len(self.task.goal_names) * len(self.session.seeds)
 
     def _report(self, step: int) -> None:
         """Logs a finished evaluation and passes its rows to the callbacks."""

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from gtrl import console
-from gtrl.envs.goals import check_environment
+from gtrl.envs.goals import check_environment, column_names
 from gtrl.envs.maze import Maze, maze_of
 from gtrl.envs.simulator import require_simulator_of
 from gtrl.errors import ConfigError, GtrlError, RunError, UnknownNameError
-from gtrl.evaluation.rollout import Outcome, observation_names, roll_out
+from gtrl.evaluation.rollout import Outcome, roll_out
 from gtrl.io.npz import write_npz
 from gtrl.registry import load_plugins
 from gtrl.runs.events import EventFile, success_rates
@@ -153,7 +153,8 @@ def _evaluate(
         for index, outcome in rollouts:
             outcomes[index].append(outcome)
             if run and len(outcomes[index]) == per_policy:
-                run.add_evaluations(_rows(headers[index], task, base_seed, outcomes[index]))
+                rows = _rows(headers[index], task, base_seed, outcomes[index])
+                run.add_evaluations(rows, replace=isinstance(task, OwnTask))
     if run and maze:
         last_step = headers[-1]["step"]
         by_seed = {
@@ -195,6 +196,8 @@ def navigation_maze(task: Task) -> Maze | None:
 
     The task must use the maze's own goals.
     """
+    if not isinstance(task.goals, int):
+        return None  # known without making the environment
     maze = maze_of(task)
     return maze if maze and maze.mover == "agent" and task.goals == len(maze.goals) else None
 
@@ -249,11 +252,13 @@ def find_policies(
             "this kind of policy is defined in a script; define it in a module, which worker processes can import."
         )
     task = _choose_task(run, headers[0], task, env, goals)
+    if isinstance(task, OwnTask):
+        task = task.with_goals_of(column_names(headers[0], "goal"))
     if isinstance(task.goals, tuple) and len(task.goals[0]) != headers[0]["goal_dim"]:
         found, expected = len(task.goals[0]), headers[0]["goal_dim"]
         raise ConfigError(f"the goals of {task.name} have {found} numbers, and the policy was trained on {expected}.")
     if isinstance(task, OwnTask):
-        check_environment(task, headers[0], observation_names(headers[0]))
+        check_environment(task, headers[0])
     return PolicySet(run, paths, headers, tuple(filter(None, plugins)), task)
 
 
@@ -365,7 +370,7 @@ def _write_rollouts(run: Run, step: int, outcomes: dict[int, list[Outcome]]) -> 
         "step": step,
         "positions": np.concatenate([path for _, _, path in recorded]),
         "index": np.array(index, np.int64),
-        "goals": np.stack([outcome.goal for _, outcome, _ in recorded]),
+        "goals": np.stack([outcome.goal for _, outcome, _ in recorded]).astype(np.float32),
     }
     write_npz(run.path / "rollouts.npz", arrays)
 

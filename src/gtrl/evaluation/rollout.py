@@ -6,22 +6,21 @@ Every episode has random streams of its own, so its outcome does not depend on t
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from gtrl.envs.goals import GoalEpisodes, one_line
+from gtrl.envs.goals import GoalEpisodes
 from gtrl.envs.isolation import IsolatedEnv
-from gtrl.envs.make import DEFAULT_EPISODE_LENGTH, make_environment
-from gtrl.errors import ConfigError, EpisodeError
+from gtrl.envs.make import DEFAULT_EPISODE_LENGTH, make_environment, one_line
+from gtrl.errors import USER_CODE_ERRORS, ConfigError, EpisodeError
 from gtrl.registry import load_plugins, reference_of
 from gtrl.runs.policy import Policy, load_policy
-from gtrl.tasks import Task
+from gtrl.tasks import OGBenchTask, OwnTask, Task
 from gtrl.workers import Portable, default_workers, map_unordered
 
 MAX_ENVIRONMENTS = 16  # in which a worker runs episodes concurrently; they share the overhead of a policy's call
@@ -70,13 +69,36 @@ class Job:
 
 
 @lru_cache(maxsize=MAX_ENVIRONMENTS)
-def _environment(task: Task, index: int, names: tuple[str, ...] = ()) -> GoalEpisodes:
+def _environment(task: Task, index: int) -> IsolatedEnv:
     """Returns an environment of this process, built on first use."""
     del index  # part of the cache key only
-    return GoalEpisodes(task, IsolatedEnv(make_environment(task)), names)
+    return IsolatedEnv(make_environment(task))
 
 
-_environment_counts: dict[tuple[Task, int], int] = {}  # results of `_environment_count` in this process
+def _environments(policy: Policy, job: Job) -> list[IsolatedEnv]:
+    """Returns the environments in which the episodes of a job run concurrently; only those that can be made.
+
+    Of some environments there can be only one, because it needs a port or a licence.
+    """
+    try:
+        found = [_environment(job.task, 0)]
+    except ConfigError as error:
+        if not isinstance(job.task, OwnTask):
+            raise
+        reason = str(error).rstrip(".")
+        hint = "it could be made before: if there can be only one at a time, evaluate with --workers 1"
+        raise ConfigError(f"{reason}; {hint} (in Python, workers=1).") from error
+    if len(job.episodes) == 1:
+        return found
+    try:
+        count = min(_environment_count(policy, job), len(job.episodes))
+        found += [_environment(job.task, index) for index in range(1, count)]
+    except ConfigError:
+        _environment_counts[job.task, job.share] = 1
+    return found
+
+
+_environment_counts: dict[tuple[Task, int | None], int] = {}  # results of `_environment_count` in this process
 
 
 def _environment_count(policy: Policy, job: Job) -> int:
@@ -86,12 +108,11 @@ def _environment_count(policy: Policy, job: Job) -> int:
     the building time and n / k times the policy's time; the sum is minimal where both are equal. Building takes about
     0.01 s for a point maze and 0.5 s for a manipulation scene.
     """
-    if job.share is None:
-        return MAX_ENVIRONMENTS
     if (job.task, job.share) not in _environment_counts:
-        names = observation_names(policy.header)
-        _environment(job.task, 0, names)  # not timed: the first one also imports the simulator
-        build_seconds = _seconds_of(lambda: _environment(job.task, 1, names))
+        if job.share is None:
+            return MAX_ENVIRONMENTS
+        _environment(job.task, 0)  # not timed: the first one also imports the simulator
+        build_seconds = _seconds_of(lambda: _environment(job.task, 1))
         arrays = [np.zeros(policy.header[f"{name}_dim"], np.float32) for name in ("observation", "goal")]
         act_seconds = min(_seconds_of(lambda: policy(*arrays)) for _ in range(3))
         steps = job.share * (job.task.episode_length or DEFAULT_EPISODE_LENGTH)
@@ -138,19 +159,12 @@ class RunningEpisode:
         return Outcome(self.episode, success, self.length, self.goal, path, observations)
 
 
-def start_episode(env: GoalEpisodes, episode: Episode, job: Job, policy: Policy) -> RunningEpisode:
-    """Resets the environment for an episode; raises an `EpisodeError` if the shapes do not fit the policy."""
+def start_episode(env: IsolatedEnv, episode: Episode, job: Job, policy: Policy) -> RunningEpisode:
+    """Resets the environment for an episode; raises an `EpisodeError` if it does not fit the policy."""
     with episode_errors(job.task, episode):
-        running = RunningEpisode(env, episode, job)
-        env.check_sizes(running.observation, running.goal, policy.header)
+        running = RunningEpisode(GoalEpisodes(job.task, env, policy.header), episode, job)
+        running.env.check_action_space()
         return running
-
-
-def observation_names(header: Mapping[str, Any]) -> tuple[str, ...]:
-    """Returns the names of the columns of a policy's observations from its header; empty if it has none."""
-    columns = header.get("columns")
-    names = columns.get("observation") if isinstance(columns, Mapping) else None
-    return tuple(map(str, names)) if isinstance(names, list | tuple) else ()
 
 
 @contextmanager
@@ -158,7 +172,7 @@ def episode_errors(task: Task, episode: Episode) -> Iterator[None]:
     """Raises errors of the block as an `EpisodeError` that names the task, goal and episode."""
     try:
         yield
-    except Exception as error:
+    except USER_CODE_ERRORS as error:
         where = f"{task.name}, {task.goal_names[episode.goal - 1]}, episode {episode.number}"
         what = f"{error}." if isinstance(error, EpisodeError) else f"the environment raised {one_line(error)}"
         raise EpisodeError(f"{where}: {what}") from error
@@ -169,12 +183,9 @@ def run_episodes(policy: Policy, job: Job) -> list[Outcome]:
 
     All running episodes share one call of the policy per step. Outcomes do not depend on which episodes run together.
     """
-    names = observation_names(policy.header)
-    waiting = iter(job.episodes)
-    first = list(itertools.islice(waiting, _environment_count(policy, job)))
-    running = [
-        start_episode(_environment(job.task, index, names), episode, job, policy) for index, episode in enumerate(first)
-    ]
+    waiting, environments = iter(job.episodes), _environments(policy, job)
+    first = list(itertools.islice(waiting, len(environments)))
+    running = [start_episode(*each, job, policy) for each in zip(environments, first, strict=True)]
     outcomes = []
     while running:
         observations = np.stack([current.observation for current in running])
@@ -190,7 +201,7 @@ def run_episodes(policy: Policy, job: Job) -> list[Outcome]:
                 continue
             outcomes.append(outcome)
             if (episode := next(waiting, None)) is not None:
-                still_running.append(start_episode(current.env, episode, job, policy))
+                still_running.append(start_episode(current.env.env, episode, job, policy))
         running = still_running
     return outcomes
 
@@ -256,20 +267,36 @@ def roll_out(
     task = portable(task)
     goals = range(1, len(task.goal_names) + 1)
     todo = [Episode(goal, number) for number in range(episodes) for goal in goals]
-    # Several jobs per worker, so that none idles at the end, but enough episodes in each to fill its batch. A job must
-    # also be short enough not to be mistaken for a hanging worker.
     workers = workers or default_workers()
-    wanted = -(-4 * workers // len(policies))
     share = len(policies) * len(todo) // workers
-    size = min(len(todo), max(MAX_ENVIRONMENTS, min(2 * MAX_ENVIRONMENTS, -(-len(todo) // wanted))))
+    known_speed = isinstance(task, OGBenchTask)
+    batches = _batches(todo, workers, -(-4 * workers // len(policies)), known_speed)
     jobs = [
-        Job(str(path), task, tuple(todo[start : start + size]), base_seed, record, share, tuple(plugins), keep_every)
+        Job(str(path), task, batch, base_seed, record, share, tuple(plugins), keep_every)
         for path in policies
-        for start in range(0, len(todo), size)
+        for batch in batches
     ]
-    jobs_per_policy = len(range(0, len(todo), size))
-    for index, outcomes in map_unordered(_run_job, jobs, workers, nice=nice, cancelled=cancelled):
+    finished = map_unordered(_run_job, jobs, workers, nice=nice, cancelled=cancelled, patient=not known_speed)
+    for index, outcomes in finished:
         if bar:
             bar(len(outcomes))
         for outcome in outcomes:
-            yield index // jobs_per_policy, outcome
+            yield index // len(batches), outcome
+
+
+def _batches(todo: Sequence[Episode], workers: int, wanted: int, known_speed: bool) -> list[tuple[Episode, ...]]:
+    """Divides the episodes of a policy among jobs.
+
+    About `wanted` jobs, several per worker, leave none of them idle at the end. Where episodes are known to be fast,
+    each job fills a batch. Otherwise jobs begin with a single episode and double, so that progress is seen early, and
+    a job that takes long is preceded by one that took half as long: it is not mistaken for a hanging worker.
+    """
+    largest = min(2 * MAX_ENVIRONMENTS, -(-len(todo) // wanted))
+    largest = max(MAX_ENVIRONMENTS, largest) if known_speed else largest
+    batches, size, start = [], largest if known_speed else 1, 0
+    while start < len(todo):
+        batches.append(tuple(todo[start : start + size]))
+        start += size
+        if len(batches) % workers == 0:
+            size = min(2 * size, largest)
+    return batches

@@ -50,7 +50,8 @@ class Policy:
         array = np.asarray(value, np.float64)
         size = HEADER["action_dim" if name == "noise" else f"{name}_dim"]
         if array.shape[-1:] != (size,):
-            raise ValueError(f"this policy takes a {name} of {size} numbers, not of shape {array.shape}.")
+            article = "an" if name == "observation" else "a"
+            raise ValueError(f"this policy takes {article} {name} of {size} numbers, not of shape {array.shape}.")
         if self.check_finite and not np.isfinite(array).all():
             raise ValueError(f"the {name} has NaN or infinite values; Policy(check_finite=False) accepts them.")
         if f"{name}_center" in ARRAYS:

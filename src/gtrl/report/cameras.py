@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gtrl.envs.isolation import ignore_warnings
-from gtrl.envs.maze import Maze
+from gtrl.envs.maze import Maze, maze_of
 from gtrl.envs.simulator import require_simulator
 from gtrl.errors import VideoError, WorkerError
 from gtrl.report.frames import Picture
@@ -132,13 +132,23 @@ class Views(NamedTuple):
         return [[Picture("episode", self.close_up())], [Picture("episode, from above", self.scene()), goal_picture]]
 
 
+def require_camera(task: Task) -> None:
+    """Raises a VideoError if there is no camera for the task's environment; makes it unless the task is built in."""
+    if not task.family and maze_of(task) is None:
+        raise _no_camera(task)
+
+
+def _no_camera(task: Task) -> VideoError:
+    return VideoError(f"there is no video of {task.name}: only OGBench's environments have a camera.")
+
+
 def make_views(env: Any, task: Task) -> Views:
     """Returns the views of an unwrapped environment. Raises a VideoError where there is no camera for it."""
     if task.family in ("cube", "scene", "puzzle"):
         return Views(Camera(env, (PICTURE_WIDTH, PICTURE_WIDTH), lambda: "front"))
     maze = Maze.from_env(env)
     if maze is None:
-        raise VideoError(f"there is no video of {task.name}: only OGBench's environments have a camera.")
+        raise _no_camera(task)
     rows, columns = maze.free.shape
     if task.family not in CLOSE_UP_DISTANCES:
         return Views(_from_above(env, maze, PICTURE_WIDTH / (columns - 1)))

@@ -37,7 +37,7 @@ def examine(
     path = Path(source).expanduser()
     if task is None and not selection and path.suffix == ".npz":
         task = task_of(path) or _collected_for(path)
-    arrays, description = read(source, selection, task)
+    arrays, description, _ = read(source, selection, task)
     report = check(path, arrays, task, description)
     try:
         maze = maze_of(task) if task and not report.problems else None

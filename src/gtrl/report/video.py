@@ -4,7 +4,7 @@ Frames are rendered in worker processes, because MuJoCo chooses its OpenGL once,
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 
 from gtrl import console
-from gtrl.envs.goals import GoalEpisodes
 from gtrl.envs.isolation import IsolatedEnv
 from gtrl.envs.make import DEFAULT_EPISODE_LENGTH, make_environment
 from gtrl.errors import RunError, VideoError
 from gtrl.evaluation.evaluate import RECORDED_EPISODES, Steps, find_policies, navigation_maze
 from gtrl.evaluation.rollout import Episode, Job, Outcome, episode_errors, load_plugins, roll_out, start_episode
 from gtrl.io.npz import read_npz
-from gtrl.report.cameras import Views, find_gl, make_views, use_gl
+from gtrl.report.cameras import Views, find_gl, make_views, require_camera, use_gl
 from gtrl.report.figures import trajectories_picture
 from gtrl.report.frames import FRAMES_PER_SECOND, Caption, Format, choose_format, compose, compress, write_video
 from gtrl.runs.policy import Policy, load_policy
@@ -62,7 +61,7 @@ def record_episode(policy: Policy, job: Job, env: GoalPictures) -> EpisodeVideo:
     title = f"{display_name(header['algorithm'])} on {job.task.name}, seed {header['seed']} at step {header['step']:,}"
     steps_per_frame = math.ceil(budget / MAX_FRAMES)
     outcome, frames = None, []
-    slot = start_episode(GoalEpisodes(job.task, env), episode, job, policy)
+    slot = start_episode(env, episode, job, policy)
     with episode_errors(job.task, episode):
         while True:
             if slot.length % steps_per_frame == 0 or outcome:
@@ -126,10 +125,12 @@ class Recorder:
     file: Path | None = None  # of the video; by default in the run directory or next to the policy file
 
     @classmethod
-    def find(cls, file: Path | None = None, videos: int = 1) -> "Recorder":
-        """Chooses OpenGL and the format. Raises a VideoError where no video can be made."""
-        if file and videos > 1:
-            raise VideoError(f"one file, {file}, is named for {videos} videos: name none to use the default names.")
+    def find(cls, file: Path | None = None, tasks: Sequence[Task] = ()) -> "Recorder":
+        """Chooses OpenGL and the format for a video of each task. Raises a VideoError where no video can be made."""
+        if file and len(tasks) > 1:
+            raise VideoError(f"one file, {file}, is named for {len(tasks)} videos: name none to use the default names.")
+        for task in tasks:
+            require_camera(task)
         file = file and file.expanduser()
         return cls(format=choose_format(file), gl=find_gl(), file=file)
 

@@ -103,7 +103,8 @@ class Policy(ABC):
     def _checked(self, name: str, array: np.ndarray) -> np.ndarray:
         expected = self.noise_dim if name == "noise" else self.header[f"{name}_dim"]
         if array.shape[-1:] != (expected,):
-            raise RunError(f"this policy takes a {name} of {expected} numbers, not of shape {array.shape}.")
+            article = "an" if name == "observation" else "a"
+            raise RunError(f"this policy takes {article} {name} of {expected} numbers, not of shape {array.shape}.")
         return array
 
 

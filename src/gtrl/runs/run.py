@@ -242,14 +242,17 @@ class Run:
             except (KeyError, TypeError, ValueError, csv.Error) as error:
                 raise RunError(f"{path} is damaged ({error!r}); repair or remove it.") from error
 
-    def add_evaluations(self, rows: Iterable[dict[str, Any]]) -> None:
+    def add_evaluations(self, rows: Iterable[dict[str, Any]], *, replace: bool = False) -> None:
         """Adds rows to `eval.csv`; a missing `base_seed` is 0.
 
         Of several rows with the same (seed, step, task, goal, base_seed), the one with the most episodes is kept, and
-        the newest of those.
+        the newest of those; with `replace` the new one, because the environment may have changed.
         """
+        added = [{"base_seed": 0, **row} for row in rows]
+        keys = set(map(_evaluation_key, added)) if replace else set()
         with self._evaluations_locked():
-            self._save_evaluations([*self.evaluations(), *({"base_seed": 0, **row} for row in rows)])
+            kept = [row for row in self.evaluations() if _evaluation_key(row) not in keys]
+            self._save_evaluations([*kept, *added])
 
     def _evaluations_locked(self) -> AbstractContextManager[None]:
         """Several processes may evaluate a run at the same time; no row may be lost."""
@@ -258,7 +261,7 @@ class Run:
     def _save_evaluations(self, rows: Iterable[dict[str, Any]]) -> None:
         table: dict[tuple[Any, ...], dict[str, Any]] = {}
         for row in rows:
-            key = (row["step"], row["seed"], row["task"], row["goal"], row["base_seed"])
+            key = _evaluation_key(row)
             if key not in table or row["episodes"] >= table[key]["episodes"]:
                 table[key] = row
         text = io.StringIO()
@@ -266,6 +269,11 @@ class Run:
         writer.writeheader()
         writer.writerows(table[key] for key in sorted(table))
         write_text(self.path / "eval.csv", text.getvalue())
+
+
+def _evaluation_key(row: dict[str, Any]) -> tuple[Any, ...]:
+    """Returns what identifies a row of `eval.csv`, which is also sorted by it."""
+    return (row["step"], row["seed"], row["task"], row["goal"], row["base_seed"])
 
 
 def parse_evaluation(row: dict[str, Any]) -> dict[str, Any]:

@@ -84,7 +84,7 @@ class Session:
     callbacks: Sequence[Callback] = ()
     start: int = 0
     scaling: Scaling | None = None  # stored in policies
-    columns: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)  # names of columns, for policies
+    inputs: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # `Data.inputs`, for the header of policies
 
     def __post_init__(self) -> None:
         self.start_time = time.perf_counter()
@@ -231,7 +231,7 @@ class Session:
                 "step": step,
                 "version": __version__,
                 **self.spec._asdict(),
-                **({"columns": self.columns} if self.columns else {}),
+                **self.inputs,
             }
             path = self.run.path / "policies" / f"step-{step}" / f"seed-{seed}.npz"
             save_policy(path, actor, header, self.scaling)

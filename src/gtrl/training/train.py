@@ -1,6 +1,7 @@
 """`gtrl.train`: trains a method on a dataset and writes a run directory."""
 
 import contextlib
+import dataclasses
 import errno
 import json
 import logging
@@ -87,7 +88,7 @@ def train(
     resumed = Run(Path(out).expanduser()) if resume and out is not None else None
     options = {"scale": resumed.scaling or False} if resumed and resumed.exists else {}
     data = as_data(data, _own_task(task, env, goals, resumed) or task, **options)
-    _check_own_environment(data)
+    data = _in_own_environment(data)
     own = own_defaults(data, jax.default_backend(), fields.get("steps")) if is_own(data.task) else {}
     algorithm, training = configure(algorithm, training, data.task, data.train.spec, fields, own)
     seeds = check_seeds(default_seeds(data.task) if seeds is None else seeds)
@@ -102,7 +103,7 @@ def train(
         start, states, is_logged = resuming.find_start(run, config, fresh, resume, accept_changes)
         session = Session(
             run, algorithm, training, data.task, data.train.spec, seeds, all_callbacks, start,
-            scaling=data.scaling, columns=data.columns,
+            scaling=data.scaling, inputs=data.inputs,
         )  # fmt: skip
         session.start_time, session.is_logged, session.signals = start_time, is_logged, stop
         rotation = Rotation(data, training.shard_steps)
@@ -127,11 +128,17 @@ def _own_task(
     return changed_task(recorded, env, goals) if given else recorded
 
 
-def _check_own_environment(data: Data) -> None:
-    """Raises `ConfigError` if policies that are trained on the data could not be evaluated in the own environment."""
-    if isinstance(data.task, OwnTask) and data.task.environment is not None:
-        columns = getattr(data, "columns", None) or {}
-        check_environment(data.task, data.train.spec._asdict(), columns.get("observation", ()))
+def _in_own_environment(data: Data) -> Data:
+    """Returns the data with the goals of its own environment, if it has one, as the policies take them.
+
+    Raises `ConfigError` if the policies could not be evaluated in it.
+    """
+    if not isinstance(data.task, OwnTask):
+        return data
+    task = data.task.with_goals_of(data.columns.get("goal", ()))
+    if task.environment is not None:
+        check_environment(task, data.inputs)
+    return dataclasses.replace(data, task=task)
 
 
 def _announce(algorithm: Algorithm, training: Training, data: Data, seeds: int, start: int) -> None:

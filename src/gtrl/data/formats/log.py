@@ -19,6 +19,7 @@ class Log:
 
     arrays: dict[str, np.ndarray]  # observations, actions (NaN where none was logged), terminals; goals if chosen
     columns: dict[str, list[str]]  # observation, goal, action: a name for each column
+    choice: dict[str, Any]  # of the observation's columns, as `Data.choice`
     action_low: np.ndarray | None  # bounds that the format knows
     action_high: np.ndarray | None
     source: dict[str, Any]  # format, path or id, and notes: what the format could not carry
@@ -75,7 +76,22 @@ def read_source(source: Source, observation: Selectors, goal: Selectors, action:
     columns = {role: catalog.names(chosen) for role, chosen in (("observation", observed), ("action", acted))}
     columns["goal"] = catalog.names(goals or observed)
     low, high = _bounds(source, acted)
-    return Log(arrays, columns, low, high, {**source.origin, "notes": list(dict.fromkeys(notes))})
+    choice = {} if observation is None else _choice(catalog, observed)
+    return Log(arrays, columns, choice, low, high, {**source.origin, "notes": list(dict.fromkeys(notes))})
+
+
+def _choice(catalog: Catalog, observed: list[Column]) -> dict[str, Any]:
+    """Returns where the chosen columns are among all those of the default observation; empty if they are not."""
+    try:
+        every = catalog.choose(None, "observation")
+    except DataError:  # there is no default observation
+        return {}
+    if not set(observed) <= set(every):
+        return {}
+    return {
+        "observation_indices": [every.index(column) for column in observed],
+        "log_observation_dim": len(every),
+    }
 
 
 def _chosen(
