@@ -238,11 +238,17 @@ UNCLEAR_TIMES: dict[str, tuple[Any, str]] = {
 def test_rows_without_a_time_are_not_ordered(kind: str, tmp_path: Path) -> None:
     times, message = UNCLEAR_TIMES[kind]
     path = tmp_path / "x.parquet"
-    pq.write_table(pa.table({"episode": [0] * 3, "t": times, "obs": [0, 1, 2], "action": [0] * 3}), path)
+    columns = {"t": times, "obs": [0, 1, 2], "action": [0] * 3}
+    pq.write_table(pa.table({"episode": [0, 1, 0], **columns}), path)
     with pytest.raises(DataError) as error:
         read_log(path)
-    expected = f"{path}: the column 't' orders the rows, so it must hold numbers or timestamps; {message}."
-    assert str(error.value) == expected
+    problem = f"the column 't' must hold numbers or timestamps: {message}"
+    assert str(error.value) == f"{path}: the rows of an episode are not contiguous, and {problem}."
+    # Rows of one episode keep their order.
+    pq.write_table(pa.table({"episode": [0] * 3, **columns}), path)
+    log = read_log(path)
+    assert log.arrays["observations"].tolist() == [[0], [1], [2]]
+    assert f"rows keep the order of the file, because {problem}" in log.source["notes"]
 
 
 def test_next_columns_belong_to_the_chosen_columns(tmp_path: Path) -> None:
@@ -639,8 +645,8 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
         f"has two rows with t = {NOON}Z",
     ),
     "empty cell for a step": (
-        lambda p: csv_text(p / "x.csv", "episode,t,obs,action\n0,0,0,1\n0,1,1,1\n0,,2,1\n0,10,3,1\n"),
-        "the column 't' orders the rows, so it must hold numbers or timestamps; row 3 has ''",
+        lambda p: csv_text(p / "x.csv", "episode,t,obs,action\n0,0,0,1\n1,1,1,1\n0,,2,1\n0,10,3,1\n"),
+        "the column 't' must hold numbers or timestamps: row 3 has ''",
     ),
     "empty cell for an episode": (
         lambda p: csv_text(p / "x.csv", "episode,t,obs,action\na,0,0,1\n,1,1,1\na,2,2,1\n"),

@@ -434,3 +434,24 @@ def test_an_observation_of_another_size(policy: Path) -> None:
         load_policy(policy)([1.0, 2.0], [1.0])
     with pytest.raises(RunError, match="this policy takes a goal of 1 numbers"):
         load_policy(policy)([1.0], [1.0, 2.0])
+
+
+# --- goals whose columns have names, when a run is resumed ---
+
+
+def plane_data(folder: Path) -> Path:
+    """A log with named columns; the environment is not made, since the bounds of actions are known."""
+    rng = np.random.default_rng(0)
+    lines = [f"{row // 20},{rng.normal():.3f},{rng.normal():.3f},{rng.uniform(-1, 1):.3f}" for row in range(60)]
+    path = folder / "log.csv"
+    path.write_text("episode,obs_x,obs_y,action\n" + "\n".join(lines) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("text", ["obs_x,obs_y\n1,2\n", "obs_y,obs_x\n2,1\n", "a,b\n1,2\n", "obs_x, obs_y\n1 2\n"])
+def test_goals_of_a_run_and_of_a_file_are_the_same_task(text: str, tmp_path: Path) -> None:
+    goals = tmp_path / "goals.csv"
+    goals.write_text(text)
+    task = own_task("own_line:make_line", goals)
+    data = load_dataset(plane_data(tmp_path), task, goal=["obs_x", "obs_y"], action_bounds=(-1, 1), scale=False)
+    assert data.task == type(task).restored(own_task("own_line:make_line", [[1.0, 2.0]]).record())

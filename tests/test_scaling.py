@@ -617,3 +617,16 @@ def test_scaling_is_json():
     arrays = own_arrays()
     scaling = fit_scaling(arrays["observations"], arrays["goals"], arrays["actions"])
     assert Scaling.from_mapping(json.loads(json.dumps(scaling.to_json()))) == scaling
+
+
+def test_a_logged_action_may_never_change(tmp_path):
+    """Its bounds in a file's description may be equal; those that a user gives may not."""
+    actions = np.column_stack([RNG.uniform(-4, 4, 60), np.full(60, 0.25)])
+    description = json.dumps({"format": 1, "action_low": [-5, 0.25], "action_high": [5, 0.25]})
+    arrays = {"observations": RNG.normal(size=(60, 2)), "actions": actions, "terminals": np.arange(60) % 20 == 19}
+    np.savez(tmp_path / "x.npz", **arrays, description=description)
+    scaling = load_dataset(tmp_path / "x.npz").scaling
+    assert scaling is not None
+    assert scaling.action_scale.tolist() == [5, 0]
+    with pytest.raises(DataError, match="the lowest less than the highest"):
+        load_dataset(tmp_path / "x.npz", action_bounds=([-5, 0.25], [5, 0.25]))

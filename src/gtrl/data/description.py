@@ -59,7 +59,7 @@ def _parsed(content: Mapping[str, Any]) -> Description:
     scaling = content.get("scaling")
     bounds = None
     if content.get("action_low") is not None:
-        bounds = check_bounds(content["action_low"], content["action_high"])
+        bounds = check_bounds(content["action_low"], content["action_high"], may_be_equal=True)
     return Description(
         {role: names for role, names in columns.items() if names},
         bounds,
@@ -68,11 +68,11 @@ def _parsed(content: Mapping[str, Any]) -> Description:
     )
 
 
-def check_bounds(low: Any, high: Any, action_dim: int | None = None) -> Bounds:
+def check_bounds(low: Any, high: Any, action_dim: int | None = None, may_be_equal: bool = False) -> Bounds:
     """Returns the bounds of actions as two vectors, one number standing for all columns.
 
     Raises `ValueError` if they are not finite, a lower one is not less than the upper one, or there are not
-    `action_dim` numbers.
+    `action_dim` numbers. In a log, the bounds of an action that never changes may be equal.
     """
     try:
         low, high = (np.atleast_1d(np.asarray(bound, np.float64)) for bound in (low, high))
@@ -82,6 +82,7 @@ def check_bounds(low: Any, high: Any, action_dim: int | None = None) -> Bounds:
     except (TypeError, ValueError) as error:
         wanted = f" of {action_dim} numbers" if action_dim else ""
         raise ValueError(f"the bounds of actions must be two numbers or two vectors{wanted}") from error
-    if low.ndim != 1 or not (np.isfinite(low) & np.isfinite(high) & (low < high)).all():
+    in_order = low <= high if may_be_equal else low < high
+    if low.ndim != 1 or not (np.isfinite(low) & np.isfinite(high) & in_order).all():
         raise ValueError("the bounds of actions must be finite numbers, the lowest less than the highest")
     return low, high

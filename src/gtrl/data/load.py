@@ -87,8 +87,12 @@ def load_dataset(
         bounds_in(task)  # an environment that cannot be made is an error before the data is read, which may take long
     selection = selection_of(observation=observation, goal=goal, action=action, episode=episode)
     if is_dataset(source, selection, task):
-        return _load_files(Path(source).expanduser(), task, scale, action_bounds)  # pyright: ignore[reportArgumentType]
-    return _load_log(source, task, selection, scale, action_bounds)
+        data = _load_files(Path(source).expanduser(), task, scale, action_bounds)  # pyright: ignore[reportArgumentType]
+    else:
+        data = _load_log(source, task, selection, scale, action_bounds)
+    if isinstance(task, OwnTask):  # the goals to evaluate may have their columns in another order
+        data = dataclasses.replace(data, task=task.with_goals_of(data.columns.get("goal", ())))
+    return data
 
 
 # --- dataset files ---

@@ -69,20 +69,20 @@ def _bounds(
     if given is not None:
         return _checked(given, actions.shape[1]), []
     if description.action_bounds:
-        return _checked(description.action_bounds, actions.shape[1]), []
+        return _checked(description.action_bounds, actions.shape[1], may_be_equal=True), []
     found, warnings = _environment_bounds(task, actions.shape[1])
     if found:
         return found, warnings
     return bounds_of(actions), [*warnings, _guessed(bounds_of(actions), description.columns)]
 
 
-def _checked(bounds: tuple[Any, Any], action_dim: int) -> Bounds:
+def _checked(bounds: tuple[Any, Any], action_dim: int, may_be_equal: bool = False) -> Bounds:
     try:
         low, high = bounds
     except (TypeError, ValueError):
         raise DataError("the bounds of actions must be a pair, the lowest and the highest action.") from None
     try:
-        return check_bounds(low, high, action_dim)
+        return check_bounds(low, high, action_dim, may_be_equal)
     except ValueError as error:
         raise DataError(f"{error}.") from error
 

@@ -5,7 +5,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ class OwnTask(Task):
     names of the goals' columns, if they came with names and have not been put in the order of a policy's.
     """
 
-    goal_columns: tuple[str, ...] = ()
+    goal_columns: tuple[str, ...] = field(default=(), compare=False)
 
     def with_goals_of(self, names: Sequence[str]) -> "OwnTask":
         """Returns the task with the columns of its goals that a policy takes, in the policy's order, by their names.
@@ -208,7 +208,10 @@ def _read_text(path: Path) -> tuple[list[list[float]], tuple[str, ...]]:
     lines = path.read_text(encoding="utf-8-sig").splitlines()
     body = "".join(lines[1:] or lines)  # the first line may be a title with commas
     delimiter = max(",;\t", key=body.count)
-    table = csv.reader(lines, delimiter=delimiter) if delimiter in body else map(str.split, lines)
+    is_separated = delimiter in body
+    table = (
+        csv.reader(lines, delimiter=delimiter) if is_separated else (re.findall(r"[^\s,;]+", line) for line in lines)
+    )
     rows = [(number, [cell.strip() for cell in row]) for number, row in enumerate(table, start=1)]
     rows = [(number, cells) for number, cells in rows if any(cells)]
     names = _header(path, rows[0][1]) if rows else ()

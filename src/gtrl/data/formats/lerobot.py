@@ -51,7 +51,7 @@ def lerobot_source(folder: Path) -> Source:
         for name in wanted:
             if as_columns(rows[name]).shape[1] != len(fields[name]):
                 raise DataError(f"{folder}: {name!r} has another size than {INFO} says.")
-        for label, indices in split_rows(folder, rows["episode_index"], rows["frame_index"], "frame_index"):
+        for label, indices in split_rows(folder, rows["episode_index"], rows["frame_index"], "frame_index", notes):
             yield RawEpisode(label, {name: rows[name][indices] for name in wanted})
 
     return Source({"format": "lerobot", "path": str(folder)}, catalog, episodes, {}, notes)

@@ -133,7 +133,7 @@ def _bounds(source: Source, acted: list[Column]) -> tuple[np.ndarray | None, np.
     low, high = (
         np.array([source.bounds[name][side].reshape(-1)[index] for name, index in acted], np.float64) for side in (0, 1)
     )
-    if not (np.isfinite(low) & np.isfinite(high) & (low < high)).all():
+    if not (np.isfinite(low) & np.isfinite(high) & (low <= high)).all():
         return None, None
     return low, high
 

@@ -62,7 +62,7 @@ def _table(path: Path, kind: str, layouts: Mapping[str, Layout | str], episode: 
         columns = dict.fromkeys([*wanted, *pairs.values(), *labels])
         rows = read(list(columns), [name for name in labels if name not in wanted])
         order = None if time is None else rows[time]
-        parts = list(split_rows(path, rows[label], order, time))
+        parts = list(split_rows(path, rows[label], order, time, notes))
         pairs = _confirmed(pairs, rows, [indices for _, indices in parts], notes)
         for name, indices in parts:
             after = {now: rows[then][indices[-1:]] for now, then in pairs.items()}
@@ -88,13 +88,16 @@ def _episode_column(path: Path, names: Sequence[str], episode: str | None) -> st
 def _next_columns(fields: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """Pairs fields with those of the next observation: `x` with `next_x`, `observation_x` also with `next_obs_x`."""
     pairs: dict[str, str] = {}
+    of_part: dict[str, list[str]] = {}  # columns of the observation by their part of it
+    for name in fields:
+        if (part := _part(name)) is not None:
+            of_part.setdefault(part, []).append(name)
     for name in fields:
         match = _NEXT.fullmatch(name)
         if match is None or _ACTION.fullmatch(match["name"]):
             continue
         part = _part(match["name"])
-        alike = [each for each in fields if part is not None and _part(each) == part]
-        found = [match["name"]] if match["name"] in fields else alike
+        found = [match["name"]] if match["name"] in fields else of_part.get(part, []) if part is not None else []
         if len(found) == 1 and len(fields[found[0]]) == len(fields[name]):
             pairs.setdefault(found[0], name)
     return pairs
@@ -126,27 +129,37 @@ def _confirmed(
 
 
 def split_rows(
-    path: Path, labels: np.ndarray, order: np.ndarray | None, time: str | None
+    path: Path, labels: np.ndarray, order: np.ndarray | None, time: str | None, notes: list[str]
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields the label of each episode and its rows, in the order of time; episodes in that of their first row."""
+    """Yields the label of each episode and its rows, in the order of time; episodes in that of their first row.
+
+    Rows keep their order, with a note, if times are missing or cannot be read, and each episode's rows are contiguous.
+    """
     unnamed = labels == "" if labels.dtype.kind == "U" else _is_missing(labels)
     if unnamed.any():
         raise DataError(f"{path}: row {int(np.argmax(unnamed)) + 1} does not name its episode.")
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     rank = np.argsort(np.argsort(first))[inverse.reshape(-1)]  # of each row's episode
+    is_contiguous = not (np.diff(rank) < 0).any()
+    if order is not None and is_contiguous and (problem := _time_problem(str(time), order)):
+        notes.append(f"rows keep the order of the file, because {problem}")
+        order = None
     if order is None:
-        if (np.diff(rank) < 0).any():
+        if not is_contiguous:
             label = labels[int(np.argmax(np.diff(rank) < 0)) + 1]
             tried = ", ".join(TIME_NAMES)
             raise DataError(f"the rows of episode {label} are not contiguous, and no column orders them ({tried}).")
         rows = np.arange(len(rank))
     else:
-        times = _times(path, str(time), order)
+        if problem := _time_problem(str(time), order):
+            raise DataError(f"{path}: the rows of an episode are not contiguous, and {problem}.")
+        times = _times(order)
         rows = np.lexsort((times, rank))
         repeated = (np.diff(rank[rows]) == 0) & (times[rows][1:] == times[rows][:-1])
         if repeated.any():
             row = rows[int(np.argmax(repeated))]
-            raise DataError(f"episode {labels[row]} has two rows with {time} = {order[row]}.")
+            advice = f"if its rows are in order, rename or remove the column {time!r}"
+            raise DataError(f"episode {labels[row]} has two rows with {time} = {order[row]}: {advice}.")
     for part in np.split(rows, np.flatnonzero(np.diff(rank[rows])) + 1):
         yield f"episode {labels[part[0]]}", part
 
@@ -155,15 +168,18 @@ def _is_missing(values: np.ndarray) -> np.ndarray:
     return np.isnat(values) if values.dtype.kind in "mM" else ~np.isfinite(values)
 
 
-def _times(path: Path, name: str, values: np.ndarray) -> np.ndarray:
-    """Returns the column that orders rows as numbers or times, all of which must be there."""
-    times = _timestamps(values.tolist()) if values.dtype.kind == "U" else values
-    wrong = _is_missing(times)
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        found = f"row {row + 1} has {str(values[row])!r:.40}"
-        raise DataError(f"{path}: the column {name!r} orders the rows, so it must hold numbers or timestamps; {found}.")
-    return times
+def _times(values: np.ndarray) -> np.ndarray:
+    """Returns the column that orders rows as numbers or times; NaN where it is neither."""
+    return _timestamps(values.tolist()) if values.dtype.kind == "U" else values
+
+
+def _time_problem(name: str, values: np.ndarray) -> str | None:
+    """Returns why a column cannot order rows; None if all of its values are numbers or times."""
+    wrong = _is_missing(_times(values))
+    if not wrong.any():
+        return None
+    row = int(np.argmax(wrong))
+    return f"the column {name!r} must hold numbers or timestamps: row {row + 1} has {str(values[row])!r:.40}"
 
 
 def _timestamps(texts: Sequence[str]) -> np.ndarray:
