@@ -91,7 +91,7 @@ class EvaluateDuring(Callback):
 
     def _is_evaluated(self, step: int) -> bool:
         if isinstance(self.task, OwnTask) and self.task.record()["environment"] is None:
-            return False  # of environments that cannot be told apart by their names, the rows may be another's
+            return False  # of environments that their names do not distinguish, the rows may be another's
         key = {"task": self.task.name, "step": step, "base_seed": 0}
         existing = [
             row
