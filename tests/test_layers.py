@@ -32,7 +32,7 @@ LAYERS = (
     ("gtrl.training",),
     ("gtrl.evaluation",),
     ("gtrl.report",),
-    ("gtrl", "gtrl.demo", "gtrl.bench", "gtrl.sweeps"),
+    ("gtrl", "gtrl.demo", "gtrl.bench", "gtrl.sweeps", "gtrl.experts"),
     ("gtrl.cli", "gtrl.__main__"),
 )
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}

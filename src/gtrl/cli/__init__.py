@@ -21,6 +21,7 @@ from gtrl.cli.data import check_command, collect_command, get_command
 from gtrl.cli.demo import demo_command
 from gtrl.cli.diagnose import diagnose_command
 from gtrl.cli.evaluate import evaluate_command
+from gtrl.cli.expert import expert_measure_command, expert_train_command
 from gtrl.cli.export import export_command
 from gtrl.cli.flags import call
 from gtrl.cli.report import report_command
@@ -39,6 +40,7 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
     "tasks": tasks_command,
     "algorithms": algorithms_command,
     "data": {"get": get_command, "collect": collect_command, "check": check_command, "convert": convert_command},
+    "expert": {"train": expert_train_command, "measure": expert_measure_command},
     "train": train_command,
     "evaluate": evaluate_command,
     "sweep": sweep_command,

@@ -11,6 +11,7 @@ from gtrl import console
 from gtrl.data.checks import Arrays, Fact, Report, check, check_file, task_of
 from gtrl.data.columns import ColumnFacts
 from gtrl.data.coverage import coverage, exits_taken
+from gtrl.data.movement import movement
 from gtrl.data.origin import files_of, read_origin
 from gtrl.data.reading import NO_SELECTION, Selection, read
 from gtrl.data.task_goals import task_goals
@@ -49,7 +50,7 @@ def examine(
         raise DataError(f"there is nothing to draw: {path} is not the data of a maze.")
     if not isinstance(task, OGBenchTask) or report.problems:
         return report
-    facts = coverage(arrays, task, maze)
+    facts = coverage(arrays, task, maze) + movement(arrays, task)
     problems = [f"{fact.what}: only {fact.found}" for fact in facts if not fact.agrees]
     exits = None
     if maze and len(maze.entrances):

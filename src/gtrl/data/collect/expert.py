@@ -1,6 +1,6 @@
 """Expert policies that walk or dribble, read from files. Collecting ant, humanoid and soccer data needs them.
 
-Training one takes millions of simulator steps and is not part of this package; any actor that is a multilayer
+The package brings experts along (`experts/`), trained by `gtrl expert train`. Any other actor that is a multilayer
 perceptron can be written in the format of `gtrl.io.mlp_file` (docs/formats.md).
 """
 
@@ -21,13 +21,34 @@ _INPUT_DIMS = {
     ("antsoccer", "dribble"): 42,
 }
 FLAGS = {"walk": "--expert", "dribble": "--dribble-expert"}
+SHIPPED = Path(__file__).with_name("experts")  # the experts of the package, and their cards
+
+
+def skill_of(task: OGBenchTask, role: str) -> str:
+    """Returns the skill of an expert for a role, as `gtrl expert train` names it."""
+    if role == "dribble":
+        return role
+    return "humanoid" if task.family == "humanoidmaze" else "ant"
+
+
+def shipped_expert(task: OGBenchTask, role: str) -> Path | None:
+    """Returns the package's expert for a role; None if there is none."""
+    path = SHIPPED / f"{skill_of(task, role)}.npz"
+    return path if path.exists() else None
 
 
 class Experts(NamedTuple):
-    """The files of expert policies; None for experts that the task does not need."""
+    """The files of expert policies; None for the package's own, and for experts that the task does not need."""
 
     walk: Path | None = None
     dribble: Path | None = None
+
+    def for_task(self, task: OGBenchTask) -> "Experts":
+        """Returns these experts, with the package's own where the task needs one that is not given."""
+        roles = roles_of(task)
+        return Experts(
+            *(path or (shipped_expert(task, role) if role in roles else None) for role, path in self._asdict().items())
+        )
 
     def check(self, task: OGBenchTask) -> None:
         """Reads the files that the task needs; raises an error for a missing, invalid or unneeded one."""
@@ -50,7 +71,8 @@ class Expert:
     """A policy that maps its concatenated inputs to an action in [-1, 1]."""
 
     def __init__(self, path: Path) -> None:
-        arrays, header = mlp_file.read(path, "an expert policy", DataError)
+        arrays, self.header = mlp_file.read(path, "an expert policy", DataError)
+        header = self.header
         try:
             self.network = mlp_file.build(arrays, header)
         except mlp_file.FormatError as error:
@@ -66,8 +88,9 @@ def load_expert(path: Path | None, task: OGBenchTask, role: str) -> Expert:
     """Loads the expert for a role; raises `DataError` if the file is missing or does not match the task."""
     if path is None:
         raise DataError(
-            f"collecting {task.name} needs an expert that can {role}: give {FLAGS[role]} FILE (docs/formats.md has the "
-            f"layout), or get the public dataset with 'gtrl data get {task.name}', from a mirror with --mirror URL."
+            f"collecting {task.name} needs an expert that can {role}, and the package has none yet: give {FLAGS[role]} "
+            f"FILE, trained with 'gtrl expert train {skill_of(task, role)}', or get the public dataset with "
+            f"'gtrl data get {task.name}'."
         )
     expert = Expert(path)
     expected = (_INPUT_DIMS[task.family, role], task.action_dim)

@@ -38,7 +38,7 @@ class MazeCollector:
         reachable = self.maze.at_distance(start, STITCH_DISTANCE) if self.stitch else self.maze.vertices
         goal = random_cell(rng, reachable)
         observation, _ = self.env.reset(seed, {"task_info": {"init_ij": start, "goal_ij": goal}})
-        record = Recorder()
+        record = Recorder(arrivals=self.expert is not None)
         with self.env.own_random_state():
             for noise in self.deviation * rng.standard_normal(self.shape):
                 action = self.direction(goal)

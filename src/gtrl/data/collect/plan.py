@@ -54,7 +54,7 @@ class Plan:
         """Makes a plan from a user's settings, after checking them; see `collect`."""
         task = ogbench_task(task)
         path = Path(out).expanduser()
-        experts = Experts(*(file and Path(file).expanduser() for file in experts))
+        experts = Experts(*(file and Path(file).expanduser() for file in experts)).for_task(task)
         plan = cls(task, path, task.trajectories if episodes is None else episodes, shards, seed, experts)
         if plan.episodes < 1:
             raise ConfigError(f"episodes is {plan.episodes} and must be at least 1.")

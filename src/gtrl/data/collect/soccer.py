@@ -39,7 +39,7 @@ class SoccerCollector:
             ball = agent
         cells = {"agent_init_ij": agent, "ball_init_ij": ball, "goal_ij": goal}
         observation, _ = self.env.reset(seed, {"task_info": cells})
-        record = Recorder()
+        record = Recorder(arrivals=True)
         detours = Detours(rng, self)
         with self.env.own_random_state():
             for noise in EXPERT_NOISE * rng.standard_normal(self.shape):

@@ -95,6 +95,7 @@ def _check_can_collect(task: OGBenchTask, failure: DownloadError, experts: Exper
     It needs the simulator and, for some tasks, an expert.
     """
     reason = str(failure).rstrip(".")
+    experts = experts.for_task(task)
     missing = [role for role in roles_of(task) if getattr(experts, role) is None]
     if missing:
         needed = " and ".join(f"an expert that can {role} ({FLAGS[role]} FILE)" for role in missing)

@@ -1,0 +1,308 @@
+"""What an expert can learn: to walk in a given direction as an ant or a humanoid, or to dribble a ball to a place.
+
+Simulators and rewards are OGBench's (`ogbench.online_locomotion`); observations and rewards are computed here for many
+copies of the simulator at once. OGBench trains walkers in an open field only. Here half of the episodes are in a maze,
+because an ant that has never met a wall is thrown on its back by the first one that it runs into.
+"""
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from gtrl.envs.falls import ant_has_fallen, humanoid_has_fallen
+from gtrl.envs.isolation import IsolatedEnv, ignore_warnings
+from gtrl.envs.make import make_environment
+from gtrl.envs.maze import Maze
+from gtrl.errors import UnknownNameError
+from gtrl.tasks import ogbench_task
+
+Array = np.ndarray
+QUATERNION = slice(3, 7)  # of a free joint, in qpos
+MAZE_SHARE = 0.5  # of a walker's episodes
+OPEN_FIELD = 1000.0  # m from the maze in x and y
+ARRIVED = 1.0  # m from a place in the maze, where the walker is sent to another one
+STEPS_PER_BALL = 200  # steps of an episode with the ball
+BALL_WEIGHT, BALL_SCALE = 2.5, 10.0  # reward: (ball's progress to the goal * weight + ant's to the ball) * scale
+PROGRESS_SCALE = 100.0  # the humanoid's reward for a metre in the given direction
+STAND_HEIGHT, UPRIGHT = 1.4, 0.9  # of the head in m, and the torso's z axis: no reward is lost above these
+LIMBS = ("left_hand", "left_foot", "right_hand", "right_foot")  # in the order of the observation
+NOWHERE = -1  # the number of the place that a copy walks to, if it does not walk to any
+
+
+def mujoco() -> Any:
+    """Returns the module, which has no types and is an extra of the installation."""
+    return import_module("mujoco")
+
+
+class Physics(NamedTuple):
+    """Copies of a simulator at one time, one row for each."""
+
+    states: Array  # MuJoCo's full physics state: time, qpos, qvel
+    sensors: Array
+
+
+class Start(NamedTuple):
+    """The start of an episode."""
+
+    state: Array
+    goal: Array
+    place: int  # the number of the place in the maze that a walker is sent to, or NOWHERE
+
+
+class Skill:
+    """Something to learn. The methods take and return one row per copy of the simulator.
+
+    Attributes:
+        name: On the command line.
+        goal_steps: The number of steps after which a new goal is drawn; None if a goal lasts for an episode.
+        episode_steps: The length of an episode.
+        reward_scale: Rewards are multiplied by it for learning.
+        ends_on_fall: Whether a fall ends the episode.
+        vectors: Where horizontal vectors start in the input of an expert. Turning the world turns them.
+        quaternions: Where orientations start in the input of an expert.
+        reads_sensors: Whether observations need MuJoCo's sensors.
+    """
+
+    name: ClassVar[str]
+    goal_steps: ClassVar[int | None] = None
+    episode_steps: ClassVar[int] = 1000
+    reward_scale: ClassVar[float] = 1.0
+    ends_on_fall: ClassVar[bool] = True
+    vectors: ClassVar[Sequence[int]]
+    quaternions: ClassVar[Sequence[int]] = ()
+    reads_sensors: ClassVar[bool] = False
+
+    def __init__(self, env: Any) -> None:
+        self.env = IsolatedEnv(env)
+        self.simulator: Any = self.env.env.unwrapped
+        self.model, self.substeps = self.simulator.model, self.simulator.frame_skip
+
+    # --- episodes ---
+
+    def start(self, seed: np.random.SeedSequence, open_field: bool = False) -> Start:
+        """Returns the start of an episode, which depends only on the seed."""
+        raise NotImplementedError
+
+    def goal(self, rng: np.random.Generator) -> Array:
+        """Draws a goal to replace the one of a copy."""
+        raise NotImplementedError
+
+    def state(self) -> Array:
+        """Returns the state of the environment."""
+        parts = mujoco().mjtState.mjSTATE_FULLPHYSICS.value
+        state = np.empty(mujoco().mj_stateSize(self.model, parts))
+        mujoco().mj_getState(self.simulator.model, self.simulator.data, state, parts)
+        state[0] = 0.0  # time
+        return state
+
+    # --- what the physics says ---
+
+    def qpos(self, now: Physics) -> Array:
+        """Returns the positions of all joints."""
+        return now.states[:, 1 : 1 + self.model.nq]
+
+    def qvel(self, now: Physics) -> Array:
+        """Returns the velocities of all joints."""
+        return now.states[:, 1 + self.model.nq : 1 + self.model.nq + self.model.nv]
+
+    def xy(self, now: Physics) -> Array:
+        """Returns where the body is."""
+        return self.qpos(now)[:, :2]
+
+    def inputs(self, now: Physics, goals: Array) -> Array:
+        """Returns the input of an expert: observation, then goal."""
+        raise NotImplementedError
+
+    def rewards(self, before: Physics, after: Physics, goals: Array) -> Array:
+        """Returns the rewards of a step."""
+        raise NotImplementedError
+
+    def fallen(self, now: Physics) -> Array:
+        """Returns whether the body has fallen."""
+        raise NotImplementedError
+
+
+class Walker(Skill):
+    """Walking in a given direction: in an open field one drawn at random, in a maze that to the next cell of a path."""
+
+    task: ClassVar[str]  # in whose maze it walks
+
+    def __init__(self) -> None:
+        super().__init__(make_environment(ogbench_task(self.task)))
+        maze = Maze.from_env(self.simulator)
+        assert maze is not None
+        self.maze, self.places = maze, maze.xy(maze.vertices)
+        # The place to head for from every cell (places, rows, columns, 2), on the way to each place.
+        self.next_places = np.stack([maze.xy(maze.towards(cell)) for cell in maze.vertices])
+
+    def start(self, seed: np.random.SeedSequence, open_field: bool = False) -> Start:
+        rng = np.random.default_rng(seed)
+        open_field |= rng.random() >= MAZE_SHARE
+        cell = self.maze.cells[rng.integers(len(self.maze.cells))]
+        self.env.reset(seed, {"task_info": {"init_ij": cell, "goal_ij": cell}})
+        state, place, goal = self.state(), int(rng.integers(len(self.places))), self.goal(rng)
+        if open_field:
+            state[1:3] += OPEN_FIELD
+            return Start(state, goal, NOWHERE)
+        return Start(state, self.directions(state[None, 1:3], np.array([place]))[0], place)
+
+    def goal(self, rng: np.random.Generator) -> Array:
+        """Draws a direction."""
+        direction = rng.standard_normal(2)
+        return direction / np.linalg.norm(direction)
+
+    def directions(self, xy: Array, places: Array) -> Array:
+        """Returns the directions in which to walk to places of the maze."""
+        rows, columns = self.maze.cells_at(xy).T
+        away = self.next_places[places, rows, columns] - xy
+        return away / np.maximum(distance(away, 0.0), 1e-6)[:, None]
+
+    def progress(self, before: Physics, after: Physics, goals: Array) -> Array:
+        """Returns the distance covered in the direction of the goal."""
+        return ((self.xy(after) - self.xy(before)) * goals).sum(-1)
+
+
+def distance(one: Array, other: Array | float) -> Array:
+    """Returns the distances between the rows of two arrays."""
+    return np.linalg.norm(one - other, axis=-1)
+
+
+class Ant(Walker):
+    """Walking as an ant."""
+
+    name = "ant"
+    task = "antmaze-large-navigate"
+    goal_steps = 100
+    vectors = (13, 27)  # velocity, direction
+    quaternions = (1,)
+
+    def inputs(self, now: Physics, goals: Array) -> Array:
+        return np.concatenate([self.qpos(now)[:, 2:], self.qvel(now), goals], -1)
+
+    def rewards(self, before: Physics, after: Physics, goals: Array) -> Array:
+        return self.progress(before, after, goals)
+
+    def fallen(self, now: Physics) -> Array:
+        return ant_has_fallen(self.qpos(now))
+
+
+class Humanoid(Walker):
+    """Walking as a humanoid, after getting up. A fall does not end an episode."""
+
+    name = "humanoid"
+    task = "humanoidmaze-large-navigate"
+    goal_steps = 200
+    reward_scale = 0.1
+    ends_on_fall = False
+    vectors = (37, 40, 67)  # velocities of the centre of mass and of the torso, direction
+    reads_sensors = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = self.with_sensors()
+
+    def with_sensors(self) -> Any:
+        """Returns the model with sensors for the limbs and the head, whose places observations contain."""
+        specification = mujoco().MjSpec.from_file(type(self.simulator).xml_file)
+        model, box = self.simulator.model, mujoco().mjtGeom.mjGEOM_BOX
+        for wall in np.flatnonzero((model.geom_type == box) & (model.geom_bodyid == 0)):
+            names = ("pos", "size", "contype", "conaffinity")
+            shape = {name: getattr(model, f"geom_{name}")[wall] for name in names}
+            specification.worldbody.add_geom(type=box, **shape)
+        body, place = mujoco().mjtObj.mjOBJ_XBODY, mujoco().mjtSensor.mjSENS_FRAMEPOS
+        for limb in LIMBS:
+            specification.add_sensor(
+                name=f"{limb}_from_torso", type=place, objtype=body, objname=limb, reftype=body, refname="torso"
+            )
+        specification.add_sensor(name="head_place", type=place, objtype=body, objname="head")
+        return specification.compile()
+
+    def head_height(self, now: Physics) -> Array:
+        """Returns the height of the head."""
+        return now.sensors[:, -1]
+
+    def torso_vertical(self, now: Physics) -> Array:
+        """Returns the vertical components of the torso's three axes."""
+        w, x, y, z = self.qpos(now)[:, QUATERNION].T
+        return np.stack([2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)], -1)
+
+    def inputs(self, now: Physics, goals: Array) -> Array:
+        parts = [
+            self.qpos(now)[:, 7:],
+            self.head_height(now)[:, None],
+            now.sensors[:, -3 * (len(LIMBS) + 1) : -3],
+            self.torso_vertical(now),
+            now.sensors[:, :3],  # velocity of the centre of mass
+            self.qvel(now),
+            goals,
+        ]
+        return np.concatenate(parts, -1)
+
+    def rewards(self, before: Physics, after: Physics, goals: Array) -> Array:
+        below = np.maximum(STAND_HEIGHT - self.head_height(after), 0) / (STAND_HEIGHT / 4)
+        standing = 0.1 ** (below**2)  # a Gaussian whose value is 0.1 where the head is a quarter too low
+        leaning = np.maximum(UPRIGHT - self.torso_vertical(after)[:, 2], 0) / (1 + UPRIGHT)
+        upright = np.maximum(1 - leaning, 0)
+        return standing * upright * (1 + PROGRESS_SCALE * self.progress(before, after, goals))
+
+    def fallen(self, now: Physics) -> Array:
+        return humanoid_has_fallen(self.head_height(now))
+
+
+class Dribble(Skill):
+    """Dribbling a ball to a place as an ant, in an open field. The goal is that place."""
+
+    name = "dribble"
+    episode_steps = STEPS_PER_BALL
+    reward_scale = 0.1
+    vectors = (18, 32, 38, 40)  # velocities of ant and ball, from ant to ball, from ball to goal
+    quaternions = (1, 14)
+
+    def __init__(self) -> None:
+        from ogbench.online_locomotion.ant_ball import AntBallEnv
+
+        class WithoutPicture(AntBallEnv):
+            """OGBench's renders a picture when it is created, which fails on machines without OpenGL."""
+
+            def render(self) -> None:
+                self.mujoco_renderer: Any = SimpleNamespace(viewer=SimpleNamespace(cam=SimpleNamespace(lookat=[0, 0])))
+
+        with ignore_warnings():
+            super().__init__(WithoutPicture())
+
+    def start(self, seed: np.random.SeedSequence, open_field: bool = True) -> Start:
+        del open_field  # it is always in one
+        self.env.reset(seed)
+        return Start(self.state(), np.array(self.simulator.cur_goal_xy), NOWHERE)
+
+    def ball(self, now: Physics) -> Array:
+        """Returns the ball's xy."""
+        return self.qpos(now)[:, -7:-5]
+
+    def progress(self, before: Physics, after: Physics, goals: Array) -> Array:
+        """Returns by how much the ball has come closer to the goal."""
+        return distance(self.ball(before), goals) - distance(self.ball(after), goals)
+
+    def inputs(self, now: Physics, goals: Array) -> Array:
+        qpos, ball = self.qpos(now), self.ball(now)
+        return np.concatenate([qpos[:, 2:-7], qpos[:, -5:], self.qvel(now), ball - self.xy(now), goals - ball], -1)
+
+    def rewards(self, before: Physics, after: Physics, goals: Array) -> Array:
+        approach = distance(self.xy(before), self.ball(before)) - distance(self.xy(after), self.ball(after))
+        return (BALL_WEIGHT * self.progress(before, after, goals) + approach) * BALL_SCALE
+
+    def fallen(self, now: Physics) -> Array:
+        return ant_has_fallen(self.qpos(now))
+
+
+SKILLS: dict[str, Callable[[], Skill]] = {"ant": Ant, "humanoid": Humanoid, "dribble": Dribble}
+
+
+def make_skill(name: str) -> Skill:
+    """Returns the skill of a name; an unknown name is an error that lists the known ones."""
+    if name not in SKILLS:
+        raise UnknownNameError("skill", name, SKILLS)
+    return SKILLS[name]()
