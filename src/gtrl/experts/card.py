@@ -39,6 +39,10 @@ def figures_of(
     expert = Expert(path)
     name = skill_of_file(expert, path, skill)
     chosen, act = make_skill(name), jax.jit(partial(_act, expert.network))
+    found = (expert.network.widths[0], expert.network.widths[-1])
+    if found != (chosen.input_size, chosen.model.nu):
+        needed = f"{name} needs {chosen.input_size} to {chosen.model.nu}"
+        raise DataError(f"{path} maps {found[0]} numbers to {found[1]}, but {needed}.")
     options = {"directions": DIRECTIONS, "episodes": episodes, "threads": threads, "seed": seed}
     figures = {
         column: measure(chosen, act, noise=noise, **options)

@@ -57,6 +57,7 @@ class Skill:
 
     Attributes:
         name: On the command line.
+        input_size: The size of an expert's input.
         goal_steps: The number of steps after which a new goal is drawn; None if a goal lasts for an episode.
         episode_steps: The length of an episode.
         reward_scale: Rewards are multiplied by it for learning.
@@ -67,6 +68,7 @@ class Skill:
     """
 
     name: ClassVar[str]
+    input_size: ClassVar[int]
     goal_steps: ClassVar[int | None] = None
     episode_steps: ClassVar[int] = 1000
     reward_scale: ClassVar[float] = 1.0
@@ -174,6 +176,7 @@ class Ant(Walker):
     """Walking as an ant."""
 
     name = "ant"
+    input_size = 29
     task = "antmaze-large-navigate"
     goal_steps = 100
     vectors = (13, 27)  # velocity, direction
@@ -193,6 +196,7 @@ class Humanoid(Walker):
     """Walking as a humanoid, after getting up. A fall does not end an episode."""
 
     name = "humanoid"
+    input_size = 69
     task = "humanoidmaze-large-navigate"
     goal_steps = 200
     reward_scale = 0.1
@@ -256,6 +260,7 @@ class Dribble(Skill):
     """Dribbling a ball to a place as an ant, in an open field. The goal is that place."""
 
     name = "dribble"
+    input_size = 42
     episode_steps = STEPS_PER_BALL
     reward_scale = 0.1
     vectors = (18, 32, 38, 40)  # velocities of ant and ball, from ant to ball, from ball to goal

@@ -1,0 +1,504 @@
+"""Training of experts: simulators, symmetry, soft actor-critic, the replay buffer, resuming, and the figures of a card."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import mujoco as untyped_mujoco
+import numpy as np
+import pytest
+from scipy.stats import norm
+from test_data import is_one_sentence
+
+from gtrl.cli import main
+from gtrl.data.collect.expert import Expert
+from gtrl.data.collect.maze import MazeCollector
+from gtrl.envs.falls import ant_has_fallen, humanoid_has_fallen
+from gtrl.errors import ConfigError, DataError
+from gtrl.experts import sac
+from gtrl.experts.measure import _walk, measure
+from gtrl.experts.replay_files import ReplayFiles
+from gtrl.experts.sac import SAC, Layout, Transitions
+from gtrl.experts.simulation import Copies, Simulation
+from gtrl.experts.skills import ARRIVED, MAZE_SHARE, NOWHERE, SKILLS, Physics, Skill, Walker, make_skill
+from gtrl.experts.train import Schedule, Trainer, train_expert
+from gtrl.io import mlp_file
+from gtrl.tasks import ogbench_task
+
+mujoco: Any = untyped_mujoco
+TINY = SAC(steps=1200, copies=4, updates=1, batch_size=16, hidden=(8,), warmup=200, replay=400)
+OFTEN = Schedule(log_every=200, checkpoint_every=400, evaluate_every=600)
+
+
+@cache
+def skill_named(name: str) -> Skill:
+    return make_skill(name)
+
+
+def one_copy(simulation: Simulation, state: np.ndarray, goal: np.ndarray) -> Copies:
+    zero = np.zeros(1, int)
+    sensors = simulation._sensors(state[None])
+    return Copies(state[None], sensors, goal[None], np.array([NOWHERE]), zero, zero, np.zeros(1))
+
+
+# --- the simulators ---
+
+
+def ogbench_environment(name: str) -> Any:
+    from ogbench.online_locomotion.ant import AntEnv
+    from ogbench.online_locomotion.humanoid import HumanoidEnv
+    from ogbench.online_locomotion.wrappers import DMCHumanoidXYWrapper, GymXYWrapper
+
+    never = 10**9  # steps until the wrapper draws another direction
+    if name == "dribble":
+        return skill_named(name).env.env
+    return GymXYWrapper(AntEnv(), never) if name == "ant" else DMCHumanoidXYWrapper(HumanoidEnv(), never)
+
+
+@pytest.mark.parametrize("name", SKILLS)
+def test_inputs_rewards_and_ends_are_those_of_ogbench(name: str) -> None:
+    skill, env = skill_named(name), ogbench_environment(name)
+    start = skill.start(np.random.SeedSequence(5), open_field=True)
+    simulator: Any = env.unwrapped
+    mujoco.mj_setState(simulator.model, simulator.data, start.state, mujoco.mjtState.mjSTATE_FULLPHYSICS.value)
+    mujoco.mj_forward(simulator.model, simulator.data)
+    if name == "dribble":
+        simulator.cur_goal_xy = start.goal
+    else:
+        env.z, env.num_steps = start.goal, 0
+    simulation = Simulation(skill, 1, 0)
+    copies, rng = one_copy(simulation, start.state, start.goal), np.random.default_rng(0)
+    for _ in range(40):
+        action = rng.uniform(-1, 1, skill.model.nu)
+        observation, reward, terminated, _, _ = env.step(action)
+        copies, taken, _ = simulation.step(copies, action[None])
+        np.testing.assert_allclose(taken.following[0], observation, atol=1e-5)
+        assert taken.rewards[0] == pytest.approx(reward, abs=1e-5)
+        assert taken.falls[0] == terminated
+        assert copies.episodes[0] == 0
+
+
+@pytest.mark.parametrize(("name", "task"), [("ant", "antmaze-large-stitch"), ("humanoid", "humanoidmaze-large-stitch")])
+def test_inputs_in_a_maze_are_what_the_collector_gives_an_expert(
+    name: str, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Among walls, and with the sensors of the humanoid, which OGBench's model does not have."""
+    monkeypatch.setattr("gtrl.data.collect.maze.load_expert", lambda *_: None)
+    collector, skill = MazeCollector(ogbench_task(task)), skill_named(name)
+    collector.env.reset(np.random.SeedSequence(3), {"task_info": {"init_ij": (1, 1), "goal_ij": (1, 2)}})
+    simulator = collector.simulator
+    state = np.empty(1 + skill.model.nq + skill.model.nv)
+    mujoco.mj_getState(simulator.model, simulator.data, state, mujoco.mjtState.mjSTATE_FULLPHYSICS.value)
+    state[1:3] = (-2.5, -2.5)  # against two walls
+    mujoco.mj_setState(simulator.model, simulator.data, state, mujoco.mjtState.mjSTATE_FULLPHYSICS.value)
+    mujoco.mj_forward(simulator.model, simulator.data)
+    simulation, goal = Simulation(skill, 1, 0), np.array([0.6, 0.8])
+    copies, rng = one_copy(simulation, state, goal), np.random.default_rng(0)
+    for _ in range(25):
+        action = rng.uniform(-1, 1, skill.model.nu)
+        observation = simulator.step(action)[0]
+        copies, taken, _ = simulation.step(copies, action[None])
+        if not copies.episodes[0]:
+            np.testing.assert_allclose(taken.following[0], [*observation[2:], *goal], atol=1e-4)
+
+
+def turned(skill: Skill, states: np.ndarray, angle: float) -> np.ndarray:
+    """States with the world turned about the vertical axis, by rotation matrices."""
+    from scipy.spatial.transform import Rotation
+
+    states, turn = states.copy(), Rotation.from_euler("z", angle)
+    free = [0] + ([15] if skill.name == "dribble" else [])
+    for number, start in enumerate(free):
+        place, orientation = slice(1 + start, 4 + start), slice(4 + start, 8 + start)
+        states[:, place] = turn.apply(states[:, place])
+        w, x, y, z = states[:, orientation].T
+        x, y, z, w = (turn * Rotation.from_quat(np.stack([x, y, z, w], -1))).as_quat().T
+        sign = np.sign(states[:, 4 + start] * w)
+        states[:, orientation] = np.stack([w, x, y, z], -1) * np.where(sign == 0, 1, sign)[:, None]
+        velocity = 1 + skill.model.nq + (14 if number else 0)
+        states[:, velocity : velocity + 3] = turn.apply(states[:, velocity : velocity + 3])
+    return states
+
+
+@pytest.mark.parametrize("name", SKILLS)
+def test_turning_the_world_turns_inputs_and_keeps_rewards(name: str) -> None:
+    """The simulator with a turned start, against `sac.turn` of what it says from the start as it was."""
+    skill, angle = skill_named(name), 2.1
+    simulation = Simulation(skill, 1, 0, goals=np.zeros((3, 2)))
+    starts = [skill.start(np.random.SeedSequence(k), open_field=True) for k in range(3)]
+    states, goals = np.array([start.state for start in starts]), np.array([start.goal for start in starts])
+    matrix = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    layout = Layout(0, 0, 1.0, tuple(skill.vectors), tuple(skill.quaternions))
+    both = [states, turned(skill, states, angle)]
+    rng = np.random.default_rng(1)
+    for _ in range(5):
+        actions = rng.uniform(-1, 1, (3, skill.model.nu))
+        before = [Physics(each, simulation._sensors(each)) for each in both]
+        after = [simulation._advance(each, actions) for each in both]
+        rewards = [
+            skill.rewards(*pair, aim) for *pair, aim in zip(before, after, (goals, goals @ matrix.T), strict=True)
+        ]
+        inputs = [skill.inputs(now, aim) for now, aim in zip(after, (goals, goals @ matrix.T), strict=True)]
+        expected = np.asarray(sac.turn(jnp.asarray(inputs[0]), jnp.full(3, angle), layout))
+        for start in skill.quaternions:  # q and -q are the same orientation
+            sign = np.sign((expected[:, start : start + 4] * inputs[1][:, start : start + 4]).sum(-1, keepdims=True))
+            expected[:, start : start + 4] *= sign
+        np.testing.assert_allclose(inputs[1], expected, atol=2e-5)
+        np.testing.assert_allclose(*rewards, atol=1e-4)
+        both = [now.states for now in after]
+
+
+def test_copies_do_not_depend_on_threads() -> None:
+    skill, found = skill_named("ant"), []
+    for threads in (1, 2, 3):
+        simulation, rng = Simulation(skill, threads, 4), np.random.default_rng(0)
+        copies = simulation.begin(5)
+        for _ in range(8):
+            copies, taken, _ = simulation.step(copies, rng.uniform(-1, 1, (5, 8)))
+        found.append([*copies, *taken])
+    for other in found[1:]:
+        for one, two in zip(found[0], other, strict=True):
+            np.testing.assert_array_equal(one, two)
+
+
+def test_episodes_end_after_their_steps_or_a_fall_and_goals_are_redrawn() -> None:
+    skill = skill_named("ant")
+    simulation = Simulation(skill, 1, 0)
+    copies = simulation.begin(4)
+    outside = np.flatnonzero(copies.places == NOWHERE)
+    assert 0 < len(outside) < 4
+    np.testing.assert_array_equal(copies.ages, [0, 250, 500, 750])
+    first = int(outside[0])
+    copies.ages[:] = 99
+    copies.states[3, 4:8] = (0, 1, 0, 0)  # on its back
+    copies.episodes[:] = 7
+    copies.returns[:] = 2.0
+    after, taken, episodes = simulation.step(copies, np.zeros((4, 8)))
+    assert taken.falls.tolist() == [False, False, False, True]
+    assert [(episode.length, episode.fell) for episode in episodes] == [(100, True)]
+    assert episodes[0].total == pytest.approx(2.0 + taken.rewards[3])
+    assert (after.goals[first] != copies.goals[first]).any()  # drawn again after 100 steps
+    np.testing.assert_array_equal(taken.following[first, -2:], np.float32(copies.goals[first]))
+    assert (after.episodes[3], after.ages[3], after.returns[3]) == (8, 0, 0)
+    assert not skill.fallen(after.physics)[3]
+    after.ages[:] = skill.episode_steps - 1
+    _, taken, episodes = simulation.step(after, np.zeros((4, 8)))
+    assert not taken.falls.any()
+    assert [episode.length for episode in episodes] == [skill.episode_steps] * 4
+
+
+def test_walkers_in_a_maze_are_sent_along_shortest_paths() -> None:
+    skill = skill_named("ant")
+    assert isinstance(skill, Walker)
+    starts = [skill.start(np.random.SeedSequence(k)) for k in range(60)]
+    inside = [start for start in starts if start.place != NOWHERE]
+    assert abs(len(inside) / 60 - MAZE_SHARE) < 0.2
+    for start in inside:
+        cell, goal = skill.maze.cell_at(start.state[1:3]), skill.maze.vertices[start.place]
+        away = skill.maze.xy(tuple(skill.maze.towards(goal)[cell])) - start.state[1:3]
+        np.testing.assert_allclose(start.goal, away / np.linalg.norm(away), atol=1e-9)
+        assert skill.maze.free[cell]
+    assert all(abs(start.state[1]) > 500 for start in starts if start.place == NOWHERE)
+    simulation = Simulation(skill, 1, 0)
+    copies = simulation.begin(8)
+    copy = int(np.flatnonzero(copies.places != NOWHERE)[0])
+    copies.states[copy, 1:3] = skill.places[copies.places[copy]] + (ARRIVED / 2, 0)
+    assert simulation.step(copies, np.zeros((8, 8)))[0].places[copy] != copies.places[copy]
+
+
+def test_falls() -> None:
+    on_its_feet, on_its_back, rolled = (1, 0, 0, 0), (0, 1, 0, 0), (np.cos(0.5), np.sin(0.5), 0, 0)
+    rows = [(0.6, on_its_feet), (0.1, on_its_feet), (1.1, on_its_feet), (0.6, on_its_back), (0.6, rolled)]
+    qpos = np.array([[0, 0, height, *orientation] for height, orientation in rows])
+    assert ant_has_fallen(qpos).tolist() == [False, True, True, True, False]
+    assert ant_has_fallen(np.full((1, 7), np.nan)).all()
+    assert humanoid_has_fallen(np.array([1.4, 0.9, np.nan])).tolist() == [False, True, True]
+
+
+# --- the learner ---
+
+
+def test_moments_are_those_of_all_inputs() -> None:
+    rows = np.random.default_rng(0).normal(5, [1, 20, 0.001], (90, 3)).astype(np.float32)
+    moments = sac.init_learner(jax.random.key(0), TINY, Layout(3, 1, 1.0, (), ())).moments
+    for part in np.split(rows, [10, 50]):
+        moments = moments.including(jnp.asarray(part))
+    np.testing.assert_allclose(moments.mean, rows.mean(0), rtol=1e-4)
+    np.testing.assert_allclose(moments.deviation, [*rows.std(0)[:2], sac.MIN_DEVIATION], rtol=1e-3)
+
+
+def test_density_of_the_policy() -> None:
+    layout = Layout(3, 2, 1.0, (), ())
+    policy = sac.init_learner(jax.random.key(1), TINY, layout).nets.policy
+    inputs = jax.random.normal(jax.random.key(2), (50, 3))
+    action, density = policy.sample(inputs, jax.random.key(3))
+    mean, log_deviation = policy.distribution(inputs)
+    action = np.asarray(action, float)
+    expected = norm.logpdf(np.arctanh(action), mean, np.exp(log_deviation)) - np.log(1 - action**2)
+    np.testing.assert_allclose(density, expected.sum(-1), atol=2e-3)
+
+
+def test_the_critic_fits_rewards_and_values_but_nothing_after_a_fall() -> None:
+    """The loss against NumPy: targets r + gamma (1 - fall) (min Q' - temperature log pi)."""
+    layout, key = Layout(3, 2, 0.5, (), ()), jax.random.key(7)
+    learner = sac.init_learner(jax.random.key(1), TINY, layout)
+    target = jax.tree.map(lambda leaf: leaf * 1.3, learner.target)
+    rng = np.random.default_rng(0)
+    columns = [rng.normal(size=shape).astype(np.float32) for shape in ((6, 3), (6, 2), (6,), (6, 3))]
+    batch = Transitions(*columns, np.array([0, 1, 0, 1, 0, 0], np.float32))
+    _, metrics = sac.loss(learner.nets, target, learner.moments, batch, key, TINY, layout)
+    deviation = np.asarray(learner.moments.deviation)
+    following = jnp.asarray(batch.following / deviation)
+    action, density = learner.nets.policy.sample(following, jax.random.split(key)[0])
+    value = np.min(target(following, action), axis=0) - sac.INITIAL_TEMPERATURE * np.asarray(density)
+    y = 0.5 * batch.rewards + 0.99 * np.where(batch.falls == 1, 0, value)
+    q = np.asarray(learner.nets.critic(jnp.asarray(batch.inputs / deviation), jnp.asarray(batch.actions)))
+    assert metrics["critic_loss"] == pytest.approx(np.mean((q - y) ** 2), rel=1e-4)
+
+
+def test_learns_the_best_action_of_a_known_problem() -> None:
+    """One step, reward -(a - s / 2)^2: the best action is s / 2."""
+    config = SAC(steps=512, copies=512, updates=100, batch_size=64, hidden=(32, 32), lr=3e-3, turn=False, entropy=2.0)
+    layout, rng = Layout(1, 1, 1.0, (), ()), np.random.default_rng(0)
+    inputs, actions = rng.uniform(-1, 1, (2, 512, 1)).astype(np.float32)
+    rewards = -((actions - inputs / 2) ** 2)[:, 0]
+    taken = Transitions(inputs, actions, rewards, inputs, np.ones(512, np.float32))
+    learner, replay = sac.init_learner(jax.random.key(0), config, layout), sac.init_replay(config, layout)
+    for _ in range(8):
+        learner, replay, _ = sac.advance(learner, replay, taken, config, layout)
+    states = np.linspace(-0.9, 0.9, 7, dtype=np.float32)[:, None]
+    np.testing.assert_allclose(sac.mean_action(learner, jnp.asarray(states)), states / 2, atol=0.1)
+
+
+def test_buffer_keeps_the_newest_steps() -> None:
+    config, layout = SAC(copies=3, replay=7), Layout(1, 1, 1.0, (), ())
+    replay, steps = sac.init_replay(config, layout), []
+    for number in range(5):
+        rows = np.arange(3, dtype=np.float32) + 3 * number
+        replay = sac.add(replay, Transitions(rows[:, None], rows[:, None], rows, rows[:, None], rows))
+        steps += rows.tolist()
+        expected = sorted(steps[-7:]) if len(steps) >= 7 else sorted(steps + [0.0] * (7 - len(steps)))
+        assert sorted(np.asarray(replay.steps.rewards).tolist()) == expected
+    assert int(replay.added) == 15
+
+
+def test_replay_files(tmp_path: Path) -> None:
+    files = ReplayFiles(tmp_path)
+
+    def steps(start: int, end: int) -> Transitions:
+        rows = np.arange(start, end, dtype=np.float32)
+        return Transitions(rows[:, None], rows[:, None], rows, rows[:, None], rows)
+
+    for start, end in ((0, 4), (4, 10), (10, 12)):
+        files.append(steps(start, start + 1))
+        files.append(steps(start + 1, end))
+        files.write(end)
+    found = files.read(12, 5)
+    assert found is not None
+    assert found.rewards.tolist() == [7, 8, 9, 10, 11]
+    assert found.inputs.shape == (5, 1)
+    assert files.read(11, 1) is None  # no checkpoint was there
+    assert files.read(12, 13) is None
+    files.remove(before=4, after=10)
+    assert [(start, end) for start, end, _ in files.files()] == [(4, 10)]
+
+
+# --- runs ---
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    names = ["metrics.jsonl", "eval.jsonl", "expert.npz", "experts/step-600.npz", "checkpoints/1200.npz"]
+    return {name: (folder / name).read_bytes() for name in names}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("experts") / "run"
+    train_expert("ant", folder, TINY, threads=2, schedule=OFTEN, show=False)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def short_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ant episodes of 80 steps: some end within these short runs."""
+    from gtrl.experts.skills import Ant
+
+    monkeypatch.setattr(Ant, "episode_steps", 80)
+    monkeypatch.setattr(Ant, "goal_steps", 20)
+
+
+def test_a_run_has_files(undisturbed: Path) -> None:
+    rows = [json.loads(line) for line in (undisturbed / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [200, 400, 600, 800, 1000, 1200]
+    assert {"critic_loss", "entropy", "temperature", "q", "return", "length", "falls"} <= rows[-1].keys()
+    assert "critic_loss" not in rows[0]  # before the first update
+    evaluations = [json.loads(line) for line in (undisturbed / "eval.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in evaluations] == [600, 1200]
+    assert (undisturbed / "curves.png").stat().st_size > 5000
+    assert not (undisturbed / "lock").exists()
+    expert = Expert(undisturbed / "expert.npz")
+    assert expert.network.widths == [29, 8, 8]
+    assert (expert.header["skill"], expert.header["step"]) == ("ant", 1200)
+    assert np.load(undisturbed / "expert.npz")["weight0"].dtype == np.float16
+
+
+def test_an_interrupted_run_ends_as_an_undisturbed_one(
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stops after 500 steps without a checkpoint there, as after SIGKILL, and goes on with another thread count."""
+
+    class Killed(BaseException):
+        pass
+
+    def killing(trainer: Trainer) -> dict[str, Any]:
+        if trainer.step >= 900:
+            raise Killed
+        return advance(trainer)
+
+    advance = Trainer.advance
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "advance", killing)
+        with pytest.raises(Killed):
+            train_expert("ant", tmp_path / "run", TINY, threads=1, schedule=OFTEN, show=False)
+    assert not (tmp_path / "run/checkpoints/1200.npz").exists()
+    train_expert("ant", tmp_path / "run", TINY, threads=2, schedule=OFTEN, show=False)
+    assert contents(tmp_path / "run") == contents(undisturbed)
+
+
+RUN_AND_HANG = """
+import sys
+from gtrl.experts.skills import Ant
+Ant.episode_steps, Ant.goal_steps = 80, 20
+from gtrl.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_sigterm_writes_a_checkpoint_and_the_same_command_continues(undisturbed: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    flags = {"steps": 1200, "copies": 4, "updates": 1, "batch-size": 16, "hidden": 8, "warmup": 200, "replay": 400}
+    flags |= {"log-every": 200, "checkpoint-every": 400, "evaluate-every": 600}
+    command = [sys.executable, "-c", RUN_AND_HANG, "expert", "train", "ant", "--out", str(run)]
+    command += [word for flag, value in flags.items() for word in (f"--{flag}", str(value))]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        wait_until(lambda: (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").read_text())
+        process.send_signal(signal.SIGTERM)
+        assert process.stderr is not None
+        message = process.stderr.read()
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "the same command continues from step" in message
+    assert subprocess.run(command, capture_output=True).returncode == 0
+    assert contents(run) == contents(undisturbed)
+
+
+def wait_until(condition: Any, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_goes_on_elsewhere_without_the_replay_buffer(
+    undisturbed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    import shutil
+
+    shutil.copytree(undisturbed / "checkpoints", tmp_path / "checkpoints")
+    trainer = Trainer(skill_named("ant"), SAC(**{**TINY.__dict__, "refill": 40}), tmp_path, schedule=OFTEN)
+    assert trainer.resume()
+    assert "has no replay buffer of step 1,200: 40 new steps will fill it" in caplog.text
+    updates = [int(trainer.learner.updates)]
+    for _ in range(12):
+        trainer.advance()
+        updates.append(int(trainer.learner.updates))
+    assert updates[9] == updates[0]  # 36 steps
+    assert np.diff(updates[9:]).tolist() == [1, 1, 1]
+    assert trainer.step == 1200 + 48
+
+
+def test_a_longer_run_continues_and_other_settings_are_refused(tmp_path: Path) -> None:
+    short = SAC(**{**TINY.__dict__, "steps": 240})
+    train_expert("ant", tmp_path / "run", short, schedule=OFTEN, show=False)
+    train_expert("ant", tmp_path / "run", SAC(**{**TINY.__dict__, "steps": 280}), schedule=OFTEN, show=False)
+    assert json.loads((tmp_path / "run/eval.jsonl").read_text().splitlines()[-1])["step"] == 280
+    with pytest.raises(ConfigError) as caught:
+        train_expert("ant", tmp_path / "run", SAC(**{**TINY.__dict__, "lr": 1e-3}), schedule=OFTEN, show=False)
+    assert "holds a run with lr 0.0003; use these settings or another --out" in str(caught.value)
+    assert is_one_sentence(str(caught.value))
+
+
+def test_an_expert_file_acts_as_the_policy(undisturbed: Path) -> None:
+    trainer = Trainer(skill_named("ant"), TINY, undisturbed, schedule=OFTEN)
+    trainer.resume()
+    inputs = trainer.simulation.inputs(trainer.copies)
+    expert = Expert(undisturbed / "expert.npz")
+    np.testing.assert_allclose(expert.network(inputs), sac.mean_action(trainer.learner, inputs), atol=0.02)
+
+
+# --- figures ---
+
+
+def test_figures_of_walks_by_hand() -> None:
+    """Two walks of 200 steps: east at 0.1 m a step, told east; north at 0.2, told east."""
+    steps = np.arange(201)[:, None]
+    track = np.stack([steps * (0.1, 0.0), steps * (0.0, 0.2)], 1)
+    figures = _walk(track, np.array([[1.0, 0.0], [1.0, 0.0]]))
+    assert figures["m per 100 steps in the direction"] == pytest.approx(5)
+    assert figures["slowest direction, m per 100 steps"] == pytest.approx(0)
+    assert figures["mean error of direction in degrees"] == pytest.approx(45)
+
+
+@pytest.mark.parametrize("name", SKILLS)
+def test_an_expert_that_does_nothing(name: str) -> None:
+    skill = skill_named(name)
+    figures = measure(skill, lambda inputs: np.zeros((len(inputs), skill.model.nu)), directions=2, episodes=1)
+    assert figures["episodes"] == 2
+    if name == "humanoid":
+        assert figures["share of time fallen"] == pytest.approx(1)
+        assert figures["falls per 1,000 steps"] <= 20  # it never stands, so it can hardly fall
+    else:
+        assert figures["episodes with a fall"] == 0
+    if name == "dribble":
+        assert figures["ball within 0.5 m of its goal"] == 0
+    else:
+        assert abs(figures["m per 100 steps in the direction"]) < 1
+
+
+def test_card_of_a_file(undisturbed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    card, file = tmp_path / "card.md", str(undisturbed / "expert.npz")
+    assert main(["expert", "measure", file, "--episodes", "1", "--threads", "2", "--card", str(card)]) == 0
+    assert "m per 100 steps in the direction" in capsys.readouterr().out
+    text = card.read_text()
+    assert "# Expert: ant" in text
+    assert "| episodes | 20 | 20 |" in text
+    assert "1,200 simulator steps" in text
+    assert "- batch size: 16" in text
+
+
+def test_bad_input_is_one_sentence(undisturbed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arrays, header = mlp_file.read(undisturbed / "expert.npz", "an expert", DataError)
+    unnamed = tmp_path / "unnamed.npz"
+    mlp_file.write(unnamed, arrays, {key: value for key, value in header.items() if key != "skill"})
+    (tmp_path / "file").write_text("")
+    for command, expected in {
+        f"measure {unnamed}": "does not say what it has learned: give --skill ant | humanoid | dribble",
+        f"measure {tmp_path / 'none.npz'}": "none.npz",
+        f"measure {unnamed} --skill humanoid": "maps 29 numbers to 8, but humanoid needs 69 to 21",
+        f"measure {unnamed} --skill ant --episodes 0": "episodes is 0 and must be at least 1",
+        f"train ant --out {tmp_path / 'file'}": "cannot be a folder",
+        f"train ant --out {tmp_path / 'x'} --steps 0": "steps is 0 and must be a positive integer",
+        f"train ant --out {tmp_path / 'x'} --threads 0": "threads is 0 and must be at least 1",
+        f"train ant --out {tmp_path / 'x'} --log-every 0": "log_every is 0 and must be a positive integer",
+    }.items():
+        assert main(["expert", *command.split()]) == 2
+        message = capsys.readouterr().err.removeprefix("gtrl: ").strip()
+        assert expected in message
+        assert is_one_sentence(message)
+    assert not (tmp_path / "x").exists()
