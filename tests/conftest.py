@@ -112,6 +112,14 @@ in_process = pytest.fixture(_in_process)
 in_process_file = pytest.fixture(_in_process, scope="module")
 
 
+@pytest.fixture
+def no_shipped_experts(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hides the experts of the package."""
+    from gtrl.data.collect import expert
+
+    monkeypatch.setattr(expert, "SHIPPED", tmp_path_factory.mktemp("experts"))
+
+
 @pytest.fixture(scope="session")
 def mini_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Twelve collected episodes of the demo's maze (and one for validation). Must not be modified."""

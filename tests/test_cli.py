@@ -646,6 +646,7 @@ def test_plugins_are_listed(gtrl: Gtrl, own_module: str, tmp_path: Path, monkeyp
         (f"data collect {MINI} --episodes 0 --out a.npz", "episodes is 0"),
     ],
 )
+@pytest.mark.usefixtures("no_shipped_experts")
 def test_mistakes_get_a_one_line_error(
     command: str, message: str, gtrl: Gtrl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

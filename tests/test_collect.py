@@ -269,6 +269,7 @@ def test_collect_never_overwrites(taken: str, tmp_path: Path) -> None:
         ("antmaze-large-navigate", "a.npz", {}, DataError, "needs an expert that can walk"),
     ],
 )
+@pytest.mark.usefixtures("no_shipped_experts")
 def test_invalid_collections_are_rejected(
     task: str, out: str, options: dict[str, int], error: type[Exception], message: str, tmp_path: Path
 ) -> None:

@@ -635,6 +635,7 @@ def test_dataset_is_collected_if_it_cannot_be_downloaded(
     assert set(contents(tmp_path)) == {NAME, VALIDATION, ORIGIN}
 
 
+@pytest.mark.usefixtures("no_shipped_experts")
 @pytest.mark.parametrize("with_mirror", [False, True])
 def test_error_if_neither_download_nor_collection_works(
     with_mirror: bool, site: Site, mirror: Site, tmp_path: Path
@@ -650,6 +651,7 @@ def test_error_if_neither_download_nor_collection_works(
     assert contents(tmp_path) == {}
 
 
+@pytest.mark.usefixtures("no_shipped_experts")
 def test_missing_expert_is_named(site: Site, tmp_path: Path) -> None:
     site.usual = failing_with(403)
     walks = Experts(walk=tmp_path / "walk.npz")

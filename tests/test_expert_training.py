@@ -1,10 +1,5 @@
-"""Training of experts: simulators, symmetry, soft actor-critic, the replay buffer, resuming, and the figures of a card."""
+"""What experts learn and how: simulators, symmetry, soft actor-critic, the replay buffer."""
 
-import json
-import signal
-import subprocess
-import sys
-import time
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,26 +10,18 @@ import mujoco as untyped_mujoco
 import numpy as np
 import pytest
 from scipy.stats import norm
-from test_data import is_one_sentence
 
-from gtrl.cli import main
-from gtrl.data.collect.expert import Expert
 from gtrl.data.collect.maze import MazeCollector
 from gtrl.envs.falls import ant_has_fallen, humanoid_has_fallen
-from gtrl.errors import ConfigError, DataError
 from gtrl.experts import sac
-from gtrl.experts.measure import _walk, measure
 from gtrl.experts.replay_files import ReplayFiles
 from gtrl.experts.sac import SAC, Layout, Transitions
 from gtrl.experts.simulation import Copies, Simulation
 from gtrl.experts.skills import ARRIVED, MAZE_SHARE, NOWHERE, SKILLS, Physics, Skill, Walker, make_skill
-from gtrl.experts.train import Schedule, Trainer, train_expert
-from gtrl.io import mlp_file
 from gtrl.tasks import ogbench_task
 
 mujoco: Any = untyped_mujoco
 TINY = SAC(steps=1200, copies=4, updates=1, batch_size=16, hidden=(8,), warmup=200, replay=400)
-OFTEN = Schedule(log_every=200, checkpoint_every=400, evaluate_every=600)
 
 
 @cache
@@ -146,7 +133,7 @@ def test_turning_the_world_turns_inputs_and_keeps_rewards(name: str) -> None:
             skill.rewards(*pair, aim) for *pair, aim in zip(before, after, (goals, goals @ matrix.T), strict=True)
         ]
         inputs = [skill.inputs(now, aim) for now, aim in zip(after, (goals, goals @ matrix.T), strict=True)]
-        expected = np.asarray(sac.turn(jnp.asarray(inputs[0]), jnp.full(3, angle), layout))
+        expected = np.array(sac.turn(jnp.asarray(inputs[0]), jnp.full(3, angle), layout))
         for start in skill.quaternions:  # q and -q are the same orientation
             sign = np.sign((expected[:, start : start + 4] * inputs[1][:, start : start + 4]).sum(-1, keepdims=True))
             expected[:, start : start + 4] *= sign
@@ -308,197 +295,3 @@ def test_replay_files(tmp_path: Path) -> None:
     assert files.read(12, 13) is None
     files.remove(before=4, after=10)
     assert [(start, end) for start, end, _ in files.files()] == [(4, 10)]
-
-
-# --- runs ---
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    names = ["metrics.jsonl", "eval.jsonl", "expert.npz", "experts/step-600.npz", "checkpoints/1200.npz"]
-    return {name: (folder / name).read_bytes() for name in names}
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("experts") / "run"
-    train_expert("ant", folder, TINY, threads=2, schedule=OFTEN, show=False)
-    return folder
-
-
-@pytest.fixture(autouse=True)
-def short_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ant episodes of 80 steps: some end within these short runs."""
-    from gtrl.experts.skills import Ant
-
-    monkeypatch.setattr(Ant, "episode_steps", 80)
-    monkeypatch.setattr(Ant, "goal_steps", 20)
-
-
-def test_a_run_has_files(undisturbed: Path) -> None:
-    rows = [json.loads(line) for line in (undisturbed / "metrics.jsonl").read_text().splitlines()]
-    assert [row["step"] for row in rows] == [200, 400, 600, 800, 1000, 1200]
-    assert {"critic_loss", "entropy", "temperature", "q", "return", "length", "falls"} <= rows[-1].keys()
-    assert "critic_loss" not in rows[0]  # before the first update
-    evaluations = [json.loads(line) for line in (undisturbed / "eval.jsonl").read_text().splitlines()]
-    assert [row["step"] for row in evaluations] == [600, 1200]
-    assert (undisturbed / "curves.png").stat().st_size > 5000
-    assert not (undisturbed / "lock").exists()
-    expert = Expert(undisturbed / "expert.npz")
-    assert expert.network.widths == [29, 8, 8]
-    assert (expert.header["skill"], expert.header["step"]) == ("ant", 1200)
-    assert np.load(undisturbed / "expert.npz")["weight0"].dtype == np.float16
-
-
-def test_an_interrupted_run_ends_as_an_undisturbed_one(
-    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It stops after 500 steps without a checkpoint there, as after SIGKILL, and goes on with another thread count."""
-
-    class Killed(BaseException):
-        pass
-
-    def killing(trainer: Trainer) -> dict[str, Any]:
-        if trainer.step >= 900:
-            raise Killed
-        return advance(trainer)
-
-    advance = Trainer.advance
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "advance", killing)
-        with pytest.raises(Killed):
-            train_expert("ant", tmp_path / "run", TINY, threads=1, schedule=OFTEN, show=False)
-    assert not (tmp_path / "run/checkpoints/1200.npz").exists()
-    train_expert("ant", tmp_path / "run", TINY, threads=2, schedule=OFTEN, show=False)
-    assert contents(tmp_path / "run") == contents(undisturbed)
-
-
-RUN_AND_HANG = """
-import sys
-from gtrl.experts.skills import Ant
-Ant.episode_steps, Ant.goal_steps = 80, 20
-from gtrl.cli import main
-sys.exit(main(sys.argv[1:]))
-"""
-
-
-def test_sigterm_writes_a_checkpoint_and_the_same_command_continues(undisturbed: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    flags = {"steps": 1200, "copies": 4, "updates": 1, "batch-size": 16, "hidden": 8, "warmup": 200, "replay": 400}
-    flags |= {"log-every": 200, "checkpoint-every": 400, "evaluate-every": 600}
-    command = [sys.executable, "-c", RUN_AND_HANG, "expert", "train", "ant", "--out", str(run)]
-    command += [word for flag, value in flags.items() for word in (f"--{flag}", str(value))]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        wait_until(lambda: (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").read_text())
-        process.send_signal(signal.SIGTERM)
-        assert process.stderr is not None
-        message = process.stderr.read()
-    assert process.returncode == 128 + signal.SIGTERM
-    assert "the same command continues from step" in message
-    assert subprocess.run(command, capture_output=True).returncode == 0
-    assert contents(run) == contents(undisturbed)
-
-
-def wait_until(condition: Any, seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
-def test_goes_on_elsewhere_without_the_replay_buffer(
-    undisturbed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    import shutil
-
-    shutil.copytree(undisturbed / "checkpoints", tmp_path / "checkpoints")
-    trainer = Trainer(skill_named("ant"), SAC(**{**TINY.__dict__, "refill": 40}), tmp_path, schedule=OFTEN)
-    assert trainer.resume()
-    assert "has no replay buffer of step 1,200: 40 new steps will fill it" in caplog.text
-    updates = [int(trainer.learner.updates)]
-    for _ in range(12):
-        trainer.advance()
-        updates.append(int(trainer.learner.updates))
-    assert updates[9] == updates[0]  # 36 steps
-    assert np.diff(updates[9:]).tolist() == [1, 1, 1]
-    assert trainer.step == 1200 + 48
-
-
-def test_a_longer_run_continues_and_other_settings_are_refused(tmp_path: Path) -> None:
-    short = SAC(**{**TINY.__dict__, "steps": 240})
-    train_expert("ant", tmp_path / "run", short, schedule=OFTEN, show=False)
-    train_expert("ant", tmp_path / "run", SAC(**{**TINY.__dict__, "steps": 280}), schedule=OFTEN, show=False)
-    assert json.loads((tmp_path / "run/eval.jsonl").read_text().splitlines()[-1])["step"] == 280
-    with pytest.raises(ConfigError) as caught:
-        train_expert("ant", tmp_path / "run", SAC(**{**TINY.__dict__, "lr": 1e-3}), schedule=OFTEN, show=False)
-    assert "holds a run with lr 0.0003; use these settings or another --out" in str(caught.value)
-    assert is_one_sentence(str(caught.value))
-
-
-def test_an_expert_file_acts_as_the_policy(undisturbed: Path) -> None:
-    trainer = Trainer(skill_named("ant"), TINY, undisturbed, schedule=OFTEN)
-    trainer.resume()
-    inputs = trainer.simulation.inputs(trainer.copies)
-    expert = Expert(undisturbed / "expert.npz")
-    np.testing.assert_allclose(expert.network(inputs), sac.mean_action(trainer.learner, inputs), atol=0.02)
-
-
-# --- figures ---
-
-
-def test_figures_of_walks_by_hand() -> None:
-    """Two walks of 200 steps: east at 0.1 m a step, told east; north at 0.2, told east."""
-    steps = np.arange(201)[:, None]
-    track = np.stack([steps * (0.1, 0.0), steps * (0.0, 0.2)], 1)
-    figures = _walk(track, np.array([[1.0, 0.0], [1.0, 0.0]]))
-    assert figures["m per 100 steps in the direction"] == pytest.approx(5)
-    assert figures["slowest direction, m per 100 steps"] == pytest.approx(0)
-    assert figures["mean error of direction in degrees"] == pytest.approx(45)
-
-
-@pytest.mark.parametrize("name", SKILLS)
-def test_an_expert_that_does_nothing(name: str) -> None:
-    skill = skill_named(name)
-    figures = measure(skill, lambda inputs: np.zeros((len(inputs), skill.model.nu)), directions=2, episodes=1)
-    assert figures["episodes"] == 2
-    if name == "humanoid":
-        assert figures["share of time fallen"] == pytest.approx(1)
-        assert figures["falls per 1,000 steps"] <= 20  # it never stands, so it can hardly fall
-    else:
-        assert figures["episodes with a fall"] == 0
-    if name == "dribble":
-        assert figures["ball within 0.5 m of its goal"] == 0
-    else:
-        assert abs(figures["m per 100 steps in the direction"]) < 1
-
-
-def test_card_of_a_file(undisturbed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    card, file = tmp_path / "card.md", str(undisturbed / "expert.npz")
-    assert main(["expert", "measure", file, "--episodes", "1", "--threads", "2", "--card", str(card)]) == 0
-    assert "m per 100 steps in the direction" in capsys.readouterr().out
-    text = card.read_text()
-    assert "# Expert: ant" in text
-    assert "| episodes | 20 | 20 |" in text
-    assert "1,200 simulator steps" in text
-    assert "- batch size: 16" in text
-
-
-def test_bad_input_is_one_sentence(undisturbed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arrays, header = mlp_file.read(undisturbed / "expert.npz", "an expert", DataError)
-    unnamed = tmp_path / "unnamed.npz"
-    mlp_file.write(unnamed, arrays, {key: value for key, value in header.items() if key != "skill"})
-    (tmp_path / "file").write_text("")
-    for command, expected in {
-        f"measure {unnamed}": "does not say what it has learned: give --skill ant | humanoid | dribble",
-        f"measure {tmp_path / 'none.npz'}": "none.npz",
-        f"measure {unnamed} --skill humanoid": "maps 29 numbers to 8, but humanoid needs 69 to 21",
-        f"measure {unnamed} --skill ant --episodes 0": "episodes is 0 and must be at least 1",
-        f"train ant --out {tmp_path / 'file'}": "cannot be a folder",
-        f"train ant --out {tmp_path / 'x'} --steps 0": "steps is 0 and must be a positive integer",
-        f"train ant --out {tmp_path / 'x'} --threads 0": "threads is 0 and must be at least 1",
-        f"train ant --out {tmp_path / 'x'} --log-every 0": "log_every is 0 and must be a positive integer",
-    }.items():
-        assert main(["expert", *command.split()]) == 2
-        message = capsys.readouterr().err.removeprefix("gtrl: ").strip()
-        assert expected in message
-        assert is_one_sentence(message)
-    assert not (tmp_path / "x").exists()

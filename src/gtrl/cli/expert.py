@@ -27,7 +27,9 @@ def expert_train_command(
     lr: float | None = None,
     gamma: float | None = None,
     entropy: float | None = None,
+    warmup: int | None = None,
     replay: int | None = None,
+    refill: int | None = None,
     log_every: int | None = None,
     checkpoint_every: int | None = None,
     evaluate_every: int | None = None,
@@ -49,7 +51,9 @@ def expert_train_command(
         lr: Learning rate.
         gamma: Discount.
         entropy: The policy's entropy is kept at minus this, per dimension of the action.
+        warmup: Steps of random actions before the first gradient step.
         replay: Steps that the replay buffer holds.
+        refill: Steps before the next gradient step when a run continues without its replay buffer, on another machine.
         log_every: Steps between two rows of metrics.jsonl.
         checkpoint_every: Steps between two checkpoints.
         evaluate_every: Steps between two evaluations, each with an expert file.
@@ -63,7 +67,9 @@ def expert_train_command(
         "lr": lr,
         "gamma": gamma,
         "entropy": entropy,
+        "warmup": warmup,
         "replay": replay,
+        "refill": refill,
     }
     times = {"log_every": log_every, "checkpoint_every": checkpoint_every, "evaluate_every": evaluate_every}
     folder = check_output_folder(out or Path("experts", skill))
@@ -101,10 +107,10 @@ def expert_measure_command(
         check_output_file(card, "--card")
     require_simulator("measuring an expert")
     from gtrl.experts.card import card_text, figures_of, figures_table
+    from gtrl.experts.train import thread_count
     from gtrl.io.atomic import write_text
-    from gtrl.workers import default_workers
 
-    figures = figures_of(file.expanduser(), skill, episodes=episodes, threads=threads or default_workers(), seed=seed)
+    figures = figures_of(file.expanduser(), skill, episodes=episodes, threads=thread_count(threads), seed=seed)
     console.print_table(figures_table(str(file), figures))
     if card:
         write_text(card.expanduser(), card_text(file.expanduser(), figures))

@@ -9,6 +9,7 @@ import dataclasses
 import json
 import logging
 from collections import deque
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -200,14 +201,21 @@ class Trainer:
 
 DEFAULTS = {  # settings for each skill that differ from those of `SAC`
     "ant": {},
-    "dribble": {"steps": 12_000_000, "copies": 64, "hidden": (512, 512, 512)},
-    "humanoid": {"steps": 40_000_000, "copies": 128, "hidden": (512, 512, 512)},
+    "dribble": {"steps": 12_000_000, "copies": 64, "hidden": (512, 512)},
+    "humanoid": {"steps": 40_000_000, "copies": 128, "hidden": (512, 512)},
 }
 
 
 def default_config(skill: str, **settings: Any) -> SAC:
     """Returns the hyperparameters of a skill, with some of them changed."""
     return SAC(**{**DEFAULTS[skill], **settings})
+
+
+def thread_count(threads: int | None) -> int:
+    """Returns the number of threads that simulate: as given, by default one per core."""
+    if threads is not None and threads < 1:
+        raise ConfigError(f"threads is {threads} and must be at least 1.")
+    return threads or default_workers()
 
 
 def train_expert(
@@ -234,13 +242,13 @@ def train_expert(
     Raises:
         Interrupted: If a signal stopped the training; a checkpoint has been written.
     """
-    out = Path(out).expanduser()
+    out, threads = Path(out).expanduser(), thread_count(threads)
     body = make_skill(skill)
     config = config or default_config(skill)
     out.mkdir(parents=True, exist_ok=True)
     with locked(out / "lock", f"training in {out}"):
         _check_same(out, {"skill": skill, "seed": seed, **dataclasses.asdict(config), **dataclasses.asdict(schedule)})
-        trainer = Trainer(body, config, out, seed, threads or default_workers(), schedule)
+        trainer = Trainer(body, config, out, seed, threads, schedule)
         if not trainer.resume():
             trainer.begin()
         _run(trainer, show)
@@ -267,9 +275,15 @@ def _run(trainer: Trainer, show: bool) -> None:
     """Trains until the last step, with files of metrics and evaluations that do not depend on interruptions."""
     schedule, total, start = trainer.schedule, trainer.config.steps, trainer.step
     names = ("metrics.jsonl", "eval.jsonl")
-    metrics_file, eval_file = (JsonLines(trainer.folder / name, keep=lambda step: step <= start) for name in names)
+    metrics_file, eval_file = files = [
+        JsonLines(trainer.folder / name, keep=lambda step: step <= start) for name in names
+    ]
     description = f"expert: {trainer.skill.name}"
-    with Stop() as signals, console.bar(description, total, "steps", show, min(start, total)) as bar:
+    with ExitStack() as stack:
+        for file in files:
+            stack.enter_context(closing(file))
+        signals = stack.enter_context(Stop())
+        bar = stack.enter_context(console.bar(description, total, "steps", show, min(start, total)))
         while trainer.step < total and not signals.received:
             metrics = trainer.advance()
             bar(trainer.config.copies)
@@ -282,9 +296,8 @@ def _run(trainer: Trainer, show: bool) -> None:
             if trainer.passed(schedule.checkpoint_every):
                 trainer.save()
         trainer.save()
-    for file in (metrics_file, eval_file):
-        file.sync()
-        file.close()
+        for file in files:
+            file.sync()
     curves_picture(trainer.folder)
     if signals.received:
         raise Interrupted(f"the same command continues from step {trainer.step:,}", signals.received)
