@@ -2,6 +2,7 @@
 
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -13,9 +14,12 @@ from scipy.stats import norm
 
 from gtrl.data.collect.maze import MazeCollector
 from gtrl.envs.falls import ant_has_fallen, humanoid_has_fallen
+from gtrl.envs.isolation import ignore_warnings
+from gtrl.errors import UnknownNameError
 from gtrl.experts import sac
 from gtrl.experts.replay_files import ReplayFiles
-from gtrl.experts.sac import SAC, Layout, Transitions
+from gtrl.experts.sac import Layout, Transitions
+from gtrl.experts.settings import SAC, SKILL_NAMES
 from gtrl.experts.simulation import Copies, Simulation
 from gtrl.experts.skills import ARRIVED, MAZE_SHARE, NOWHERE, SKILLS, Physics, Skill, Walker, make_skill
 from gtrl.tasks import ogbench_task
@@ -38,6 +42,18 @@ def one_copy(simulation: Simulation, state: np.ndarray, goal: np.ndarray) -> Cop
 # --- the simulators ---
 
 
+def ball_environment() -> Any:
+    """OGBench's renders a picture when it is created, which fails on machines without OpenGL."""
+    from ogbench.online_locomotion.ant_ball import AntBallEnv
+
+    class WithoutPicture(AntBallEnv):
+        def render(self) -> None:
+            self.mujoco_renderer: Any = SimpleNamespace(viewer=SimpleNamespace(cam=SimpleNamespace(lookat=[0, 0])))
+
+    with ignore_warnings():
+        return WithoutPicture()
+
+
 def ogbench_environment(name: str) -> Any:
     from ogbench.online_locomotion.ant import AntEnv
     from ogbench.online_locomotion.humanoid import HumanoidEnv
@@ -45,7 +61,7 @@ def ogbench_environment(name: str) -> Any:
 
     never = 10**9  # steps until the wrapper draws another direction
     if name == "dribble":
-        return skill_named(name).env.env
+        return ball_environment()
     return GymXYWrapper(AntEnv(), never) if name == "ant" else DMCHumanoidXYWrapper(HumanoidEnv(), never)
 
 
@@ -118,7 +134,7 @@ def turned(skill: Skill, states: np.ndarray, angle: float) -> np.ndarray:
 def test_turning_the_world_turns_inputs_and_keeps_rewards(name: str) -> None:
     """The simulator with a turned start, against `sac.turn` of what it says from the start as it was."""
     skill, angle = skill_named(name), 2.1
-    simulation = Simulation(skill, 1, 0, goals=np.zeros((3, 2)))
+    simulation = Simulation(skill, 1, 0, measuring=True)
     starts = [skill.start(np.random.SeedSequence(k), open_field=True) for k in range(3)]
     states, goals = np.array([start.state for start in starts]), np.array([start.goal for start in starts])
     matrix = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
@@ -128,17 +144,16 @@ def test_turning_the_world_turns_inputs_and_keeps_rewards(name: str) -> None:
     for _ in range(5):
         actions = rng.uniform(-1, 1, (3, skill.model.nu))
         before = [Physics(each, simulation._sensors(each)) for each in both]
-        after = [simulation._advance(each, actions) for each in both]
-        rewards = [
-            skill.rewards(*pair, aim) for *pair, aim in zip(before, after, (goals, goals @ matrix.T), strict=True)
-        ]
-        inputs = [skill.inputs(now, aim) for now, aim in zip(after, (goals, goals @ matrix.T), strict=True)]
+        after = [simulation._advance(each, actions)[0] for each in before]
+        aims = (goals, goals @ matrix.T)
+        rewards = [skill.rewards(old, now, aim) for old, now, aim in zip(before, after, aims, strict=True)]
+        inputs = [skill.inputs(now, aim) for now, aim in zip(after, aims, strict=True)]
         expected = np.array(sac.turn(jnp.asarray(inputs[0]), jnp.full(3, angle), layout))
         for start in skill.quaternions:  # q and -q are the same orientation
             sign = np.sign((expected[:, start : start + 4] * inputs[1][:, start : start + 4]).sum(-1, keepdims=True))
             expected[:, start : start + 4] *= sign
         np.testing.assert_allclose(inputs[1], expected, atol=2e-5)
-        np.testing.assert_allclose(*rewards, atol=1e-4)
+        np.testing.assert_allclose(rewards[0], rewards[1], atol=1e-4)
         both = [now.states for now in after]
 
 
@@ -146,10 +161,11 @@ def test_copies_do_not_depend_on_threads() -> None:
     skill, found = skill_named("ant"), []
     for threads in (1, 2, 3):
         simulation, rng = Simulation(skill, threads, 4), np.random.default_rng(0)
-        copies = simulation.begin(5)
+        copies, arrays = simulation.begin(5), []
         for _ in range(8):
             copies, taken, _ = simulation.step(copies, rng.uniform(-1, 1, (5, 8)))
-        found.append([*copies, *taken])
+            arrays += taken
+        found.append([*copies, *arrays])
     for other in found[1:]:
         for one, two in zip(found[0], other, strict=True):
             np.testing.assert_array_equal(one, two)
@@ -200,6 +216,48 @@ def test_walkers_in_a_maze_are_sent_along_shortest_paths() -> None:
     assert simulation.step(copies, np.zeros((8, 8)))[0].places[copy] != copies.places[copy]
 
 
+def test_an_unknown_skill_is_named() -> None:
+    with pytest.raises(UnknownNameError, match="unknown skill 'cow': choose from ant, dribble, humanoid"):
+        make_skill("cow")
+    assert set(SKILL_NAMES) == set(SKILLS)
+
+
+def test_a_simulation_that_breaks_down_ends_the_episode() -> None:
+    """MuJoCo starts again from its initial state where velocities are absurd: such a step must not be learned."""
+    skill = skill_named("ant")
+    simulation = Simulation(skill, 1, 0)
+    copies = simulation.begin(3)
+    copies.episodes[:] = 4
+    copies.states[1, -14:] = 1e12
+    after, taken, episodes = simulation.step(copies, np.zeros((3, 8)))
+    assert taken.falls.tolist() == [False, True, False]
+    assert taken.rewards[1] == 0
+    np.testing.assert_array_equal(taken.following[1], taken.inputs[1])
+    assert np.isfinite(after.states).all()
+    assert after.episodes.tolist() == [4, 5, 4]
+    assert [episode.fell for episode in episodes] == [True]
+
+
+def test_dribbling_starts_in_the_arena_or_in_the_open_field() -> None:
+    skill: Any = skill_named("dribble")
+    starts = [skill.start(np.random.SeedSequence(k)) for k in range(200)]
+    physics = Physics(np.array([start.state for start in starts]), np.zeros((200, 0)))
+    ant, ball, goal = skill.xy(physics), skill.ball(physics), np.array([start.goal for start in starts])
+    arena = ant[:, 0] < 500
+    assert abs(arena.mean() - MAZE_SHARE) < 0.15
+    for places, margin in ((ant, 1.0), (ball, 0.3), (goal, 0.3)):
+        low, high = places[arena].min(0), places[arena].max(0)
+        assert (low >= skill.low + margin - 1e-9).all()
+        assert (high <= skill.high - margin + 1e-9).all()
+        np.testing.assert_allclose([low - skill.low, skill.high - high], margin, atol=2.5)  # all of the arena
+    assert np.abs(ant - ball)[arena].max() <= 2
+    away = np.linalg.norm(goal - ball, axis=1)[arena]
+    assert 9 < away.max() <= 10 + 1e-9
+    for places, reach in ((ant, 1), (ball, 2), (goal, 12)):
+        np.testing.assert_allclose(np.abs(places[~arena] - 1000).max(), reach, rtol=0.1)
+        assert np.abs(places[~arena] - 1000).max() <= reach
+
+
 def test_falls() -> None:
     on_its_feet, on_its_back, rolled = (1, 0, 0, 0), (0, 1, 0, 0), (np.cos(0.5), np.sin(0.5), 0, 0)
     rows = [(0.6, on_its_feet), (0.1, on_its_feet), (1.1, on_its_feet), (0.6, on_its_back), (0.6, rolled)]
@@ -221,6 +279,28 @@ def test_moments_are_those_of_all_inputs() -> None:
     np.testing.assert_allclose(moments.deviation, [*rows.std(0)[:2], sac.MIN_DEVIATION], rtol=1e-3)
 
 
+def test_turns_are_uniform_over_all_quaternions() -> None:
+    """q and -q are the same orientation but different inputs: both halves of the circle are covered."""
+    layout = Layout(4, 1, 1.0, (), (0,))
+    upright = jnp.tile(jnp.array([1.0, 0, 0, 0]), (20_000, 1))
+    turned = np.asarray(sac.turn(upright, sac.random_angles(jax.random.key(0), 20_000), layout))
+    half_angles = np.arctan2(turned[:, 3], turned[:, 0])
+    counts = np.histogram(half_angles, 8, (-np.pi, np.pi))[0]
+    np.testing.assert_allclose(counts / 20_000, 1 / 8, atol=0.01)
+
+
+def test_moments_are_those_of_turned_inputs() -> None:
+    """As in batches: an ant that has only ever faced north still has inputs for all directions."""
+    config, layout = SAC(**{**TINY.__dict__, "replay": 4000}), Layout(4, 1, 1.0, (), (0,))
+    rows = np.tile(np.array([1, 0, 0, 0], np.float32), (4000, 1))
+    zeros = np.zeros(4000, np.float32)
+    taken = Transitions(rows, zeros[:, None], zeros, rows, zeros)
+    learner, replay = sac.init_learner(jax.random.key(0), config, layout), sac.init_replay(config, layout)
+    moments = sac.add_only(learner, replay, taken, config, layout)[0].moments
+    np.testing.assert_allclose(moments.mean, np.zeros(4), atol=0.05)
+    np.testing.assert_allclose(moments.deviation, [0.5**0.5, sac.MIN_DEVIATION, sac.MIN_DEVIATION, 0.5**0.5], atol=0.02)
+
+
 def test_density_of_the_policy() -> None:
     layout = Layout(3, 2, 1.0, (), ())
     policy = sac.init_learner(jax.random.key(1), TINY, layout).nets.policy
@@ -238,8 +318,8 @@ def test_the_critic_fits_rewards_and_values_but_nothing_after_a_fall() -> None:
     learner = sac.init_learner(jax.random.key(1), TINY, layout)
     target = jax.tree.map(lambda leaf: leaf * 1.3, learner.target)
     rng = np.random.default_rng(0)
-    columns = [rng.normal(size=shape).astype(np.float32) for shape in ((6, 3), (6, 2), (6,), (6, 3))]
-    batch = Transitions(*columns, np.array([0, 1, 0, 1, 0, 0], np.float32))
+    columns = (rng.normal(size=shape).astype(np.float32) for shape in ((6, 3), (6, 2), (6,), (6, 3), (6,)))
+    batch = Transitions(*columns)._replace(falls=np.array([0, 1, 0, 1, 0, 0], np.float32))
     _, metrics = sac.loss(learner.nets, target, learner.moments, batch, key, TINY, layout)
     deviation = np.asarray(learner.moments.deviation)
     following = jnp.asarray(batch.following / deviation)
@@ -250,9 +330,44 @@ def test_the_critic_fits_rewards_and_values_but_nothing_after_a_fall() -> None:
     assert metrics["critic_loss"] == pytest.approx(np.mean((q - y) ** 2), rel=1e-4)
 
 
+def test_each_loss_teaches_its_own_network() -> None:
+    """Gradients: the critic's from the squared error, the policy's through the action, the temperature's by hand."""
+    layout, key = Layout(3, 2, 1.0, (), ()), jax.random.key(7)
+    learner, rng = sac.init_learner(jax.random.key(1), TINY, layout), np.random.default_rng(0)
+    columns = (rng.normal(size=shape).astype(np.float32) for shape in ((6, 3), (6, 2), (6,), (6, 3), (6,)))
+    batch, nets = Transitions(*columns), learner.nets
+    gradient = jax.grad(sac.loss, has_aux=True)(nets, learner.target, learner.moments, batch, key, TINY, layout)[0]
+    inputs = learner.moments.standardised(batch.inputs)
+    temperature = jnp.exp(nets.log_temperature)
+
+    def of_policy(policy: sac.Policy) -> Any:
+        action, density = policy.sample(inputs, jax.random.split(key)[1])
+        return (temperature * density - nets.critic(inputs, action).min(0)).mean()
+
+    for found, expected in zip(
+        jax.tree.leaves(gradient.policy), jax.tree.leaves(jax.grad(of_policy)(nets.policy)), strict=True
+    ):
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+    density = nets.policy.sample(inputs, jax.random.split(key)[1])[1]
+    excess = -float(density.mean()) - TINY.target_entropy * 2
+    assert gradient.log_temperature == pytest.approx(float(temperature) * excess, rel=1e-4)
+    assert excess > 0  # more entropy than wanted, so that the temperature falls
+    falls = batch._replace(falls=np.ones(6, np.float32))
+
+    def of_critic(critic: Any) -> Any:
+        return jnp.square(critic(inputs, jnp.asarray(batch.actions)) - falls.rewards).mean()
+
+    after_falls = jax.grad(sac.loss, has_aux=True)(nets, learner.target, learner.moments, falls, key, TINY, layout)[0]
+    for found, expected in zip(
+        jax.tree.leaves(after_falls.critic), jax.tree.leaves(jax.grad(of_critic)(nets.critic)), strict=True
+    ):
+        np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
 def test_learns_the_best_action_of_a_known_problem() -> None:
     """One step, reward -(a - s / 2)^2: the best action is s / 2."""
-    config = SAC(steps=512, copies=512, updates=100, batch_size=64, hidden=(32, 32), lr=3e-3, turn=False, entropy=2.0)
+    settings: dict[str, Any] = {"steps": 512, "copies": 512, "updates": 100, "batch_size": 64, "hidden": (32, 32)}
+    config = SAC(**settings, lr=3e-3, turn=False, warmup=0, target_entropy=-2.0)
     layout, rng = Layout(1, 1, 1.0, (), ()), np.random.default_rng(0)
     inputs, actions = rng.uniform(-1, 1, (2, 512, 1)).astype(np.float32)
     rewards = -((actions - inputs / 2) ** 2)[:, 0]

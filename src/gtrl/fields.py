@@ -31,6 +31,7 @@ def _is_integer(value: Any) -> bool:
     return _is_number(value) and value == int(value)
 
 
+NUMBER = Rule(_is_number, "be a number")
 POSITIVE = Rule(lambda x: _is_number(x) and x > 0, "be a positive number")
 NOT_NEGATIVE = Rule(lambda x: _is_number(x) and x >= 0, "be a non-negative number")
 COUNT = Rule(lambda x: _is_integer(x) and x >= 1, "be a positive integer", int)

@@ -109,7 +109,7 @@ def dispatch(prog: str, commands: dict[str, Any], args: Sequence[str]) -> int:
     command = commands[args[0]]
     if isinstance(command, dict):
         return dispatch(f"{prog} {args[0]}", command, args[1:])
-    if command is train_command:  # its flags depend on the method
+    if command in (train_command, expert_train_command):  # their flags depend on the first argument
         return command(args[1:]) or 0
     return call(command, args[1:], f"{prog} {args[0]}")
 

@@ -1,91 +1,75 @@
 """`gtrl expert train` and `gtrl expert measure`: the policies that walk and dribble in data collection."""
 
+import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from tyro.conf import Positional, arg
+from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from gtrl import console
+from gtrl.cli.flags import parse
 from gtrl.cli.outputs import check_output_file, check_output_folder
 from gtrl.envs.simulator import require_simulator
 from gtrl.errors import ConfigError
+from gtrl.experts.settings import SAC, SKILL_NAMES, Schedule, check_skill, default_config, default_schedule
 
-Skill = Literal["ant", "humanoid", "dribble"]
+COLLECTION_FLAGS = {"ant": "--expert", "humanoid": "--expert", "dribble": "--dribble-expert"}
 
 
-def expert_train_command(
-    skill: Annotated[Positional[Skill], arg(metavar="SKILL")],
-    *,
-    out: Path | None = None,
-    seed: int = 0,
-    threads: int | None = None,
-    steps: int | None = None,
-    copies: int | None = None,
-    updates: int | None = None,
-    batch_size: int | None = None,
-    hidden: tuple[int, ...] | None = None,
-    lr: float | None = None,
-    gamma: float | None = None,
-    entropy: float | None = None,
-    warmup: int | None = None,
-    replay: int | None = None,
-    refill: int | None = None,
-    log_every: int | None = None,
-    checkpoint_every: int | None = None,
-    evaluate_every: int | None = None,
-) -> None:
+@dataclasses.dataclass(frozen=True)
+class Flags:
+    """Where to write the run, and what to run it on."""
+
+    out: Path  # the folder of the run
+    seed: int = 0  # random seed
+    threads: int | None = None  # threads that simulate; by default one per core. The expert does not depend on it
+
+
+def expert_train_command(args: Sequence[str]) -> None:
     """Train an expert: ant and humanoid walk in any direction, dribble is an ant with a ball.
 
-    Ctrl-C stops it; the same command continues. All defaults depend on the skill.
-
-    Args:
-        skill: What to learn: ant, humanoid or dribble.
-        out: The folder of the run; by default experts/SKILL.
-        seed: Random seed.
-        threads: Threads that simulate; by default one per core. The expert does not depend on it.
-        steps: Simulator steps, all copies together; more of them continue a run that has ended.
-        copies: Copies of the simulator.
-        updates: Gradient steps per step of all copies.
-        batch_size: Batch size.
-        hidden: Widths of the networks' layers.
-        lr: Learning rate.
-        gamma: Discount.
-        entropy: The policy's entropy is kept at minus this, per dimension of the action.
-        warmup: Steps of random actions before the first gradient step.
-        replay: Steps that the replay buffer holds.
-        refill: Steps before the next gradient step when a run continues without its replay buffer, on another machine.
-        log_every: Steps between two rows of metrics.jsonl.
-        checkpoint_every: Steps between two checkpoints.
-        evaluate_every: Steps between two evaluations, each with an expert file.
+    Usage: `gtrl expert train SKILL [flags]`. Ctrl-C stops it; the same command continues.
     """
-    given = {
-        "steps": steps,
-        "copies": copies,
-        "updates": updates,
-        "batch_size": batch_size,
-        "hidden": hidden,
-        "lr": lr,
-        "gamma": gamma,
-        "entropy": entropy,
-        "warmup": warmup,
-        "replay": replay,
-        "refill": refill,
-    }
-    times = {"log_every": log_every, "checkpoint_every": checkpoint_every, "evaluate_every": evaluate_every}
-    folder = check_output_folder(out or Path("experts", skill))
+    if not args or args[0] in ("-h", "--help"):
+        print("usage: gtrl expert train SKILL [flags]\n")
+        print(f"SKILL is one of {', '.join(SKILL_NAMES)}. Ctrl-C stops the training; the same command continues it.")
+        print("Run 'gtrl expert train SKILL --help' for the flags and their defaults.")
+        return
+    skill = check_skill(args[0])
+    flags, config, schedule = parse_flags(skill, args[1:])
+    folder = check_output_folder(flags.out)
     require_simulator("training an expert")
-    from gtrl.experts.train import Schedule, default_config, train_expert
+    from gtrl.experts.train import train_expert
 
-    config = default_config(skill, **{name: value for name, value in given.items() if value is not None})
-    schedule = Schedule(**{name: value for name, value in times.items() if value is not None})
-    path = train_expert(skill, folder, config, seed=seed, threads=threads, schedule=schedule)
-    console.echo(f"the expert is in {path}; 'gtrl expert measure {path}' says how good it is")
+    path = train_expert(skill, folder, config, seed=flags.seed, threads=flags.threads, schedule=schedule)
+    console.echo(f"the expert is in {path}; its curves are in {folder / 'curves.png'}")
+    console.echo(f"how good it is: gtrl expert measure {path}")
+    console.echo(f"data with it: gtrl data collect TASK {COLLECTION_FLAGS[skill]} {path}")
+
+
+def parse_flags(skill: str, args: Sequence[str]) -> tuple[Flags, SAC, Schedule]:
+    """Parses the flags of a training on top of the defaults of the skill."""
+    groups = {
+        "run": Flags(Path("experts", skill)),
+        "training": default_config(skill),
+        "schedule": default_schedule(skill),
+    }
+    train: Any = dataclasses.make_dataclass(
+        "Train",
+        [(name, OmitArgPrefixes[type(group)], dataclasses.field(default=group)) for name, group in groups.items()],
+        frozen=True,
+    )
+    fields = [field.name for group in groups.values() for field in dataclasses.fields(group)]
+    description = f"Train an expert: {skill}. Ctrl-C stops it; the same command continues."
+    parsed = parse(train, args, f"gtrl expert train {skill}", description, fields)
+    return parsed.run, parsed.training, parsed.schedule
 
 
 def expert_measure_command(
     file: Annotated[Positional[Path], arg(metavar="FILE")],
     *,
-    skill: Skill | None = None,
+    skill: Literal["ant", "humanoid", "dribble"] | None = None,
     episodes: int = 50,
     seed: int = 0,
     threads: int | None = None,
@@ -113,5 +97,5 @@ def expert_measure_command(
     figures = figures_of(file.expanduser(), skill, episodes=episodes, threads=thread_count(threads), seed=seed)
     console.print_table(figures_table(str(file), figures))
     if card:
-        write_text(card.expanduser(), card_text(file.expanduser(), figures))
+        write_text(card.expanduser(), card_text(file.expanduser(), figures, skill))
         console.echo(f"written: {card}")

@@ -18,7 +18,7 @@ from gtrl.io.scaling import Scaling
 from gtrl.tasks import EXTRA_TASKS, TASKS, VALIDATION_RATIO, OGBenchTask, Task
 
 REQUIRED_KEYS = ("observations", "actions", "terminals")
-DATASET_KEYS = (*REQUIRED_KEYS, "qpos", "qvel", "button_states", "goals", "arrivals")  # others are ignored
+DATASET_KEYS = (*REQUIRED_KEYS, "qpos", "qvel", "button_states", "goals")  # others are ignored
 REAL_DTYPE_KINDS = "biuf"  # Booleans, integers and floating-point numbers
 ACTION_TOLERANCE = 1e-6  # by which actions may exceed 1
 # What arrays of other kinds hold, for messages.

@@ -11,12 +11,15 @@ HUMANOID_HEAD = 23  # index of the head's height in observations
 MIN_BALL_DISTANCE = 0.5  # m between first and last place of a ball that counts as moved
 
 
-def movement(arrays: Arrays, task: OGBenchTask) -> list[Fact]:
-    """Returns facts about the movement of an ant or a humanoid; none for other bodies."""
+def movement(arrays: Arrays, task: OGBenchTask, arrivals: np.ndarray | None = None) -> list[Fact]:
+    """Returns facts about the movement of an ant or a humanoid; none for other bodies.
+
+    `arrivals` says for each row whether the collector's goal was reached; only files collected by gtrl record it.
+    """
     if task.family not in ("antmaze", "antsoccer", "humanoidmaze"):
         return []
     ends = np.flatnonzero(arrays["terminals"])
-    facts = _arrivals(arrays, task, ends)
+    facts = [] if arrivals is None else [_goals_reached(arrivals, task, ends)]
     facts.append(Fact("m covered per 100 steps", f"{_speed(arrays['qpos'][:, :2], ends):.2f}"))
     if task.family == "humanoidmaze":
         fallen = humanoid_has_fallen(arrays["observations"][:, HUMANOID_HEAD])
@@ -32,17 +35,12 @@ def movement(arrays: Arrays, task: OGBenchTask) -> list[Fact]:
     return facts
 
 
-def _arrivals(arrays: Arrays, task: OGBenchTask, ends: np.ndarray) -> list[Fact]:
-    """Goals reached; only collected files record them.
-
-    In stitch data the agent stays at its one goal, so that every step there is marked.
-    """
-    if "arrivals" not in arrays:
-        return []
-    counts = np.add.reduceat(arrays["arrivals"][:, 0].astype(int), np.r_[0, ends[:-1] + 1])
+def _goals_reached(arrivals: np.ndarray, task: OGBenchTask, ends: np.ndarray) -> Fact:
+    """Goals reached. In stitch data the agent stays at its one goal, so that every step there is marked."""
+    counts = np.add.reduceat(arrivals.astype(int), np.r_[0, ends[:-1] + 1])
     if task.has_stitch_data:
-        return [Fact("episodes that reach their goal", f"{(counts > 0).mean():.1%}")]
-    return [Fact("goals reached per episode", f"{counts.mean():.2f}")]
+        return Fact("episodes that reach their goal", f"{(counts > 0).mean():.1%}")
+    return Fact("goals reached per episode", f"{counts.mean():.2f}")
 
 
 def _speed(xy: np.ndarray, ends: np.ndarray) -> float:

@@ -11,29 +11,37 @@ import numpy as np
 from rich.table import Table
 
 from gtrl import console
-from gtrl.data.collect.expert import Expert, Experts
-from gtrl.data.collect.maze import EXPERT_NOISE, MazeCollector
+from gtrl.data.collect import make_collector
+from gtrl.data.collect.expert import Expert, Experts, shipped_expert
+from gtrl.data.collect.maze import EXPERT_NOISE
+from gtrl.envs.falls import ANT_TORSO_HEIGHTS, HUMANOID_HEAD_HEIGHT
 from gtrl.errors import DataError
-from gtrl.experts.measure import Figures, measure
-from gtrl.experts.skills import SKILLS, make_skill
+from gtrl.experts.measure import MIN_DISTANCE, WINDOW, Figures, measure
+from gtrl.experts.settings import SKILL_NAMES
+from gtrl.experts.skills import make_skill
 from gtrl.io import mlp
-from gtrl.tasks import ogbench_task
+from gtrl.tasks import OGBenchTask, ogbench_task
 
 DIRECTIONS = 20
-MAZE_TASKS = {"ant": "antmaze-large-stitch", "humanoid": "humanoidmaze-large-stitch"}
+EPISODES_PER_TASK_EPISODE = 10  # episodes in the open field for each one of the task, whose simulator is slower
+TASKS = {"ant": "antmaze-large-stitch", "humanoid": "humanoidmaze-large-stitch", "dribble": "antsoccer-arena-navigate"}
 COLUMNS = ("mean action", f"noise {EXPERT_NOISE}")
+_FALLEN = {
+    "ant": f"its torso is outside {ANT_TORSO_HEIGHTS[0]} to {ANT_TORSO_HEIGHTS[1]} m, or upside down",
+    "humanoid": f"its head is below {HUMANOID_HEAD_HEIGHT} m",
+}
 
 
 def skill_of_file(expert: Expert, path: Path, skill: str | None) -> str:
     """Returns what an expert has learned: as the user says, or as its file says."""
     found = skill or expert.header.get("skill")
-    if found not in SKILLS:
-        raise DataError(f"{path} does not say what it has learned: give --skill {' | '.join(SKILLS)}.")
+    if not isinstance(found, str) or found not in SKILL_NAMES:
+        raise DataError(f"{path} does not say what it has learned: give --skill {' | '.join(SKILL_NAMES)}.")
     return found
 
 
 def figures_of(
-    path: Path, skill: str | None = None, *, episodes: int = 50, threads: int = 1, seed: int = 0
+    path: Path, skill: str | None = None, *, episodes: int = 50, threads: int = 1, seed: int = 0, show: bool = True
 ) -> dict[str, Figures]:
     """Measures an expert with and without the noise of data collection; `episodes` in each of 20 directions."""
     expert = Expert(path)
@@ -43,13 +51,16 @@ def figures_of(
     if found != (chosen.input_size, chosen.model.nu):
         needed = f"{name} needs {chosen.input_size} to {chosen.model.nu}"
         raise DataError(f"{path} maps {found[0]} numbers to {found[1]}, but {needed}.")
-    options = {"directions": DIRECTIONS, "episodes": episodes, "threads": threads, "seed": seed}
-    figures = {
-        column: measure(chosen, act, noise=noise, **options)
-        for column, noise in zip(COLUMNS, (0.0, EXPERT_NOISE), strict=True)
-    }
-    if name in MAZE_TASKS:
-        figures[COLUMNS[1]] |= in_maze(path, MAZE_TASKS[name], DIRECTIONS * episodes // 10, seed)
+    task, count = ogbench_task(TASKS[name]), max(1, DIRECTIONS * episodes // EPISODES_PER_TASK_EPISODE)
+    field_steps = DIRECTIONS * episodes * (chosen.episode_steps - 1)
+    total = len(COLUMNS) * field_steps + count * (task.trajectory_length + 1)
+    with console.bar(f"measuring: {name}", total, "steps", show) as bar:
+        options: dict[str, Any] = {"directions": DIRECTIONS, "episodes": episodes, "threads": threads, "seed": seed}
+        figures = {
+            column: measure(chosen, act, noise=noise, progress=bar, **options)
+            for column, noise in zip(COLUMNS, (0.0, EXPERT_NOISE), strict=True)
+        }
+        figures[COLUMNS[1]] |= in_task(path, task, name, count, seed, bar)
     return figures
 
 
@@ -61,13 +72,22 @@ def _act(network: Any, inputs: jax.Array) -> jax.Array:
     return jnp.tanh(output) if network.output == "tanh" else jnp.clip(output, -1, 1)
 
 
-def in_maze(path: Path, task: str, episodes: int, seed: int = 0) -> Figures:
-    """Returns how often an expert with noise reaches a goal four cells away, within an episode of stitch data."""
-    chosen = ogbench_task(task)
-    collector = MazeCollector(chosen, Experts(walk=path))
-    seeds = [np.random.SeedSequence([seed, episode]) for episode in range(episodes)]
-    reached = np.mean([collector.episode(each)["arrivals"].any() for each in seeds])
-    return {f"goals reached, 4 cells away within {chosen.trajectory_length} steps": float(reached)}
+def in_task(
+    path: Path, task: OGBenchTask, skill: str, episodes: int, seed: int = 0, progress: Any = lambda _: None
+) -> Figures:
+    """Returns how well an expert collects data: how often it reaches its goals in a task, with noise."""
+    experts = Experts(walk=path)
+    if skill == "dribble":
+        if shipped_expert(task, "walk") is None:
+            return {}
+        experts = Experts(dribble=path)
+    collector, counts = make_collector(task, experts.for_task(task)), []
+    for episode in range(episodes):
+        counts.append(collector.episode(np.random.SeedSequence([seed, episode]))["arrivals"].sum())
+        progress(task.trajectory_length + 1)
+    if skill == "dribble":
+        return {f"goals reached per episode of {task.name}": float(np.mean(counts))}
+    return {f"goals reached, 4 cells away within {task.trajectory_length} steps": float(np.mean(np.array(counts) > 0))}
 
 
 def figures_table(title: str, figures: Mapping[str, Figures]) -> Table:
@@ -80,30 +100,36 @@ def _rows(figures: Mapping[str, Figures]) -> list[list[str]]:
     return [[name, *(_shown(name, column.get(name)) for column in figures.values())] for name in names]
 
 
-def card_text(path: Path, figures: Mapping[str, Figures]) -> str:
+def card_text(path: Path, figures: Mapping[str, Figures], skill: str | None = None) -> str:
     """Returns the text of a card, in Markdown."""
-    header = Expert(path).header
-    trained = [f"- {key.replace('_', ' ')}: {value}" for key, value in (header.get("training") or {}).items()]
-    lines = [
-        f"# Expert: {header.get('skill')}",
-        "",
-        f"Trained with `gtrl expert train {header.get('skill')}`, gtrl {header.get('version')}, "
-        f"{header.get('step', 0):,} simulator steps. Measured with `gtrl expert measure`.",
-        "",
+    expert = Expert(path)
+    name, header = skill_of_file(expert, path, skill), expert.header
+    lines = [f"# Expert: {name}", ""]
+    training, step = header.get("training"), header.get("step")
+    if isinstance(training, dict) and isinstance(step, int):
+        lines += [
+            f"Trained with `gtrl expert train {name}`, gtrl {header.get('version')}: {step:,} simulator steps.",
+            "",
+        ]
+    body = "humanoid" if name == "humanoid" else "ant"
+    lines += [
         f"| | {' | '.join(figures)} |",
         f"|---|{'---:|' * len(figures)}",
         *(f"| {' | '.join(row)} |" for row in _rows(figures)),
         "",
-        "Settings of the training:",
-        "",
-        *trained,
+        f"Measured with `gtrl expert measure` in an open field; goals reached are those of {TASKS[name]}. The {body}",
+        f"has fallen where {_FALLEN[body]}. Directions are those of {WINDOW} steps; where these cover less",
+        f"than {MIN_DISTANCE} m it stands still.",
     ]
+    if isinstance(training, dict):
+        settings = [f"- {str(key).replace('_', ' ')}: {value}" for key, value in training.items()]
+        lines += ["", "Settings of the training:", "", *settings]
     return "\n".join(lines) + "\n"
 
 
 def _shown(name: str, value: float | None) -> str:
     if value is None:
         return "–"
-    if name.startswith(("episodes with", "share", "goals reached", "ball within")):
+    if name.startswith(("episodes with", "episodes in", "share", "goals reached,", "ball within")):
         return f"{value:.2%}"
     return f"{value:,.0f}" if name == "episodes" else f"{value:.3g}"

@@ -4,7 +4,6 @@ Haarnoja et al. 2018, with layer norm in all networks, standardised inputs, and 
 east is walking north with the world turned, so every transition is an example for all directions.
 """
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,7 +13,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from gtrl.fields import COUNT, COUNT_OR_ZERO, DISCOUNT, FRACTION, POSITIVE, WIDTHS, check_fields, checked
+from gtrl.experts.settings import SAC
 from gtrl.io.mlp_file import MLP, Header
 from gtrl.io.mlp_file import Arrays as FileArrays
 from gtrl.nn.networks import Critic, Network, init_mlp
@@ -22,29 +21,8 @@ from gtrl.nn.networks import Critic, Network, init_mlp
 LOG_DEVIATION = (-5.0, 2.0)  # range of the logarithm of the policy's standard deviation
 INITIAL_TEMPERATURE = 0.1
 MIN_DEVIATION = 1e-2  # of an input; smaller ones are not scaled up
+ACTIONS_STREAM, MOMENTS_STREAM = 2**32 - 1, 2**32 - 2  # keys apart from those of the updates, which count from 0
 Metrics = dict[str, Array]
-
-
-@dataclass(frozen=True)
-class SAC:
-    """Hyperparameters of soft actor-critic."""
-
-    steps: int = checked(400_000, COUNT)  # of the simulator, all copies together
-    copies: int = checked(16, COUNT)  # of the simulator
-    updates: int = checked(8, COUNT)  # gradient steps per step of all copies
-    batch_size: int = checked(256, COUNT)
-    hidden: tuple[int, ...] = checked((256, 256), WIDTHS)  # widths of the layers, in actor and critics
-    lr: float = checked(3e-4, POSITIVE)  # learning rate of Adam
-    gamma: float = checked(0.99, DISCOUNT)  # discount
-    tau: float = checked(0.005, FRACTION)  # speed of the moving average of the target critics
-    entropy: float = checked(0.5, POSITIVE)  # the policy's entropy is kept at minus this, per dimension of the action
-    warmup: int = checked(5_000, COUNT_OR_ZERO)  # steps of the simulator before the first update
-    replay: int = checked(1_000_000, COUNT)  # steps that the replay buffer holds
-    refill: int = checked(50_000, COUNT_OR_ZERO)  # steps before the first update after a resume without the old buffer
-    turn: bool = True  # turn each transition by a random angle
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
 
 class Layout(NamedTuple):
@@ -172,6 +150,11 @@ def turn(inputs: Array, angle: Array, layout: Layout) -> Array:
     return inputs
 
 
+def random_angles(key: Array, count: int) -> Array:
+    """Draws angles from two full turns: one turn maps an orientation's quaternion q to -q, two map it to itself."""
+    return jax.random.uniform(key, (count,), maxval=4 * jnp.pi)
+
+
 def loss(
     nets: Nets, target: Critic, moments: Moments, batch: Transitions, key: Array, config: SAC, layout: Layout
 ) -> tuple[Array, Metrics]:
@@ -193,7 +176,7 @@ def loss(
     policy_loss = (frozen[2] * density - frozen[1](inputs, action).min(0)).mean()
 
     # --- temperature ---
-    excess = jax.lax.stop_gradient(-density.mean()) + config.entropy * layout.actions
+    excess = jax.lax.stop_gradient(-density.mean()) - config.target_entropy * layout.actions
     temperature_loss = temperature * excess
 
     metrics = {
@@ -212,7 +195,7 @@ def _update(learner: Learner, replay: Replay, config: SAC, layout: Layout) -> tu
     rows = jax.random.randint(row_key, (size,), 0, jnp.minimum(replay.added, len(replay.steps.rewards)))
     batch = jax.tree.map(lambda column: column[rows], replay.steps)
     if config.turn:
-        angle = jax.random.uniform(angle_key, (size,), maxval=2 * jnp.pi)
+        angle = random_angles(angle_key, size)
         batch = batch._replace(inputs=turn(batch.inputs, angle, layout), following=turn(batch.following, angle, layout))
     of_nets = jax.grad(loss, has_aux=True)
     gradient, metrics = of_nets(learner.nets, learner.target, learner.moments, batch, loss_key, config, layout)
@@ -228,7 +211,7 @@ def advance(
     learner: Learner, replay: Replay, taken: Transitions, config: SAC, layout: Layout
 ) -> tuple[Learner, Replay, Metrics]:
     """Adds steps of the simulator to the buffer, then takes the gradient steps; returns the means of their metrics."""
-    learner, replay = learner._replace(moments=learner.moments.including(taken.inputs)), add(replay, taken)
+    learner, replay = add_only(learner, replay, taken, config, layout)
     learner, metrics = jax.lax.scan(
         lambda state, _: _update(state, replay, config, layout), learner, None, config.updates
     )
@@ -242,16 +225,22 @@ def add(replay: Replay, taken: Transitions) -> Replay:
     return Replay(steps, replay.added + len(taken.rewards))
 
 
-@partial(jax.jit, donate_argnums=(0, 1))
-def gather(learner: Learner, replay: Replay, taken: Transitions) -> tuple[Learner, Replay]:
-    """Adds steps of the simulator to the buffer, before the first gradient step."""
-    return learner._replace(moments=learner.moments.including(taken.inputs)), add(replay, taken)
+@partial(jax.jit, static_argnums=(3, 4), donate_argnums=(0, 1))
+def add_only(
+    learner: Learner, replay: Replay, taken: Transitions, config: SAC, layout: Layout
+) -> tuple[Learner, Replay]:
+    """Adds steps of the simulator to the buffer, and their inputs, turned as in batches, to the moments."""
+    inputs = taken.inputs
+    if config.turn:
+        key = jax.random.fold_in(jax.random.fold_in(learner.key, MOMENTS_STREAM), replay.added)
+        inputs = turn(inputs, random_angles(key, len(inputs)), layout)
+    return learner._replace(moments=learner.moments.including(inputs)), add(replay, taken)
 
 
 @jax.jit
 def explore(learner: Learner, inputs: Array, number: Array) -> Array:
     """Returns actions drawn from the policy, or before the first update uniformly; `number` is that of the step."""
-    key = jax.random.fold_in(jax.random.fold_in(learner.key, 2**32 - 1), number)
+    key = jax.random.fold_in(jax.random.fold_in(learner.key, ACTIONS_STREAM), number)
     drawn = learner.nets.policy.sample(learner.moments.standardised(inputs), key)[0]
     return jnp.where(learner.updates > 0, drawn, jax.random.uniform(key, drawn.shape, minval=-1.0))
 

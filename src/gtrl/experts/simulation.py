@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gtrl.experts.skills import ARRIVED, NOWHERE, Physics, Skill, Start, Walker, distance, mujoco
+from gtrl.experts.skills import ARRIVED, NOWHERE, TIME, Physics, Skill, Start, Walker, distance, mujoco
 
 Array = np.ndarray
 
@@ -55,9 +55,9 @@ class Episode(NamedTuple):
 class Simulation:
     """Steps copies of the simulator of a skill."""
 
-    def __init__(self, skill: Skill, threads: int, seed: int, goals: Array | None = None) -> None:
-        """With `goals`, one for each copy, goals are never redrawn and falls end no episode, for measurements."""
-        self.skill, self.seed, self.goals = skill, seed, goals
+    def __init__(self, skill: Skill, threads: int, seed: int, measuring: bool = False) -> None:
+        """With `measuring`, all copies are in the open field, goals are never redrawn, and falls end no episode."""
+        self.skill, self.seed, self.measuring = skill, seed, measuring
         self.data = [mujoco().MjData(skill.model) for _ in range(max(threads, 1))]
         self.pool: Any = import_module("mujoco.rollout").Rollout(nthread=threads if threads > 1 else 0)
 
@@ -69,8 +69,6 @@ class Simulation:
         starts = [self._start(copy, 0) for copy in range(count)]
         states, goals, places = (np.array(column) for column in zip(*starts, strict=True))
         ages = np.arange(count) * self.skill.episode_steps // count if spread else np.zeros(count, int)
-        if self.goals is not None:
-            goals = self.goals.copy()
         zero = np.zeros(count, int)
         return Copies(states, self._sensors(states), goals, places, ages, zero, np.zeros(count))
 
@@ -81,9 +79,9 @@ class Simulation:
     def step(self, copies: Copies, actions: Array) -> tuple[Copies, Step, list[Episode]]:
         """Takes a step in each copy. Where an episode ends, the copy starts the next one."""
         skill = self.skill
-        now = self._advance(copies.states, actions)
-        rewards = skill.rewards(copies.physics, now, copies.goals)
-        falls = skill.fallen(now) & (skill.ends_on_fall and self.goals is None)
+        now, broken = self._advance(copies.physics, actions)
+        rewards = np.where(broken, 0.0, skill.rewards(copies.physics, now, copies.goals))
+        falls = broken | (skill.fallen(now) & (skill.ends_on_fall and not self.measuring))
         following = skill.inputs(now, copies.goals)
         inputs, actions, rewards, following = (
             np.asarray(column, np.float32) for column in (self.inputs(copies), actions, rewards, following)
@@ -112,7 +110,7 @@ class Simulation:
     def _direct(self, copies: Copies) -> None:
         """Draws new goals where they are due, and turns walkers in a maze to the next cell; changes `copies`."""
         skill = self.skill
-        if self.goals is not None:
+        if self.measuring:
             return
         if skill.goal_steps:
             for copy in np.flatnonzero((copies.ages % skill.goal_steps == 0) & (copies.places == NOWHERE)):
@@ -126,7 +124,7 @@ class Simulation:
             copies.goals[inside] = skill.directions(xy, copies.places[inside])
 
     def _start(self, copy: Any, episode: Any) -> Start:
-        return self.skill.start(self._seed(copy, episode), open_field=self.goals is not None)
+        return self.skill.start(self._seed(copy, episode), open_field=self.measuring)
 
     def _generator(self, copies: Copies, copy: Any) -> np.random.Generator:
         """Returns the generator of a copy at its current step."""
@@ -135,16 +133,23 @@ class Simulation:
     def _seed(self, *numbers: Any) -> np.random.SeedSequence:
         return np.random.SeedSequence(self.seed, spawn_key=tuple(int(number) for number in numbers))
 
-    def _advance(self, states: Array, actions: Array) -> Physics:
-        """Returns the copies after a step.
+    def _advance(self, before: Physics, actions: Array) -> tuple[Physics, Array]:
+        """Returns the copies after a step, and where the simulation broke down; there they stay as they were.
 
-        MuJoCo computes sensors at the start of a step, so those after the last substep need another one.
+        MuJoCo computes sensors at the start of a step, so those after the last substep need another one. Where numbers
+        grow too large it starts again from its initial state, so that time is not what it should be.
         """
         skill = self.skill
         count = skill.substeps + skill.reads_sensors
         controls = np.repeat(np.asarray(actions, float)[:, None], count, axis=1)
-        states, sensors = self.pool.rollout(skill.model, self.data, states, controls)
-        return Physics(states[:, skill.substeps - 1].copy(), sensors[:, -1].copy())
+        states, sensors = self.pool.rollout(skill.model, self.data, before.states, controls)
+        now = Physics(states[:, skill.substeps - 1].copy(), sensors[:, -1].copy())
+        seconds = skill.substeps * skill.model.opt.timestep
+        late = np.abs(now.states[:, TIME] - before.states[:, TIME] - seconds) > seconds / 2
+        broken = late | ~np.isfinite(now.states).all(1) | ~np.isfinite(now.sensors).all(1)
+        for column, old in zip(now, before, strict=True):
+            column[broken] = old[broken]
+        return now, broken
 
     def _sensors(self, states: Array) -> Array:
         controls = np.zeros((len(states), 1, self.skill.model.nu))

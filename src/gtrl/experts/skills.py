@@ -1,35 +1,38 @@
 """What an expert can learn: to walk in a given direction as an ant or a humanoid, or to dribble a ball to a place.
 
-Simulators and rewards are OGBench's (`ogbench.online_locomotion`); observations and rewards are computed here for many
-copies of the simulator at once. OGBench trains walkers in an open field only. Here half of the episodes are in a maze,
-because an ant that has never met a wall is thrown on its back by the first one that it runs into.
+Observations and rewards are those of OGBench's training environments (`ogbench.online_locomotion`), computed here for
+many copies of a simulator at once. OGBench trains in an open field only. Here half of the episodes are among the walls
+of a task, because an ant that has never met a wall is thrown on its back by the first one that it runs into.
 """
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from gtrl.envs.falls import ant_has_fallen, humanoid_has_fallen
-from gtrl.envs.isolation import IsolatedEnv, ignore_warnings
+from gtrl.envs.isolation import IsolatedEnv
 from gtrl.envs.make import make_environment
 from gtrl.envs.maze import Maze
-from gtrl.errors import UnknownNameError
+from gtrl.experts.settings import check_skill
 from gtrl.tasks import ogbench_task
 
 Array = np.ndarray
 QUATERNION = slice(3, 7)  # of a free joint, in qpos
-MAZE_SHARE = 0.5  # of a walker's episodes
+MAZE_SHARE = 0.5  # of the episodes
 OPEN_FIELD = 1000.0  # m from the maze in x and y
 ARRIVED = 1.0  # m from a place in the maze, where the walker is sent to another one
 STEPS_PER_BALL = 200  # steps of an episode with the ball
+ANT_RANGE, BALL_RANGE, BALL_GOAL_RANGE = 1.0, 2.0, 12.0  # m; first places in the open field, as in OGBench
+ANT_MARGIN, BALL_MARGIN = 1.0, 0.3  # m from the walls of the arena, for first places
+MAX_BALL_DISTANCE = 10.0  # m from ball to goal; data collection gives no farther ones
 BALL_WEIGHT, BALL_SCALE = 2.5, 10.0  # reward: (ball's progress to the goal * weight + ant's to the ball) * scale
 PROGRESS_SCALE = 100.0  # the humanoid's reward for a metre in the given direction
 STAND_HEIGHT, UPRIGHT = 1.4, 0.9  # of the head in m, and the torso's z axis: no reward is lost above these
 LIMBS = ("left_hand", "left_foot", "right_hand", "right_foot")  # in the order of the observation
 NOWHERE = -1  # the number of the place that a copy walks to, if it does not walk to any
+TIME = 0  # index of the time in a state
 
 
 def mujoco() -> Any:
@@ -62,6 +65,7 @@ class Skill:
         episode_steps: The length of an episode.
         reward_scale: Rewards are multiplied by it for learning.
         ends_on_fall: Whether a fall ends the episode.
+        steps_up: A body has fallen down if it was up for as many steps before.
         vectors: Where horizontal vectors start in the input of an expert. Turning the world turns them.
         quaternions: Where orientations start in the input of an expert.
         reads_sensors: Whether observations need MuJoCo's sensors.
@@ -73,6 +77,7 @@ class Skill:
     episode_steps: ClassVar[int] = 1000
     reward_scale: ClassVar[float] = 1.0
     ends_on_fall: ClassVar[bool] = True
+    steps_up: ClassVar[int] = 10
     vectors: ClassVar[Sequence[int]]
     quaternions: ClassVar[Sequence[int]] = ()
     reads_sensors: ClassVar[bool] = False
@@ -97,7 +102,7 @@ class Skill:
         parts = mujoco().mjtState.mjSTATE_FULLPHYSICS.value
         state = np.empty(mujoco().mj_stateSize(self.model, parts))
         mujoco().mj_getState(self.simulator.model, self.simulator.data, state, parts)
-        state[0] = 0.0  # time
+        state[TIME] = 0.0
         return state
 
     # --- what the physics says ---
@@ -201,6 +206,7 @@ class Humanoid(Walker):
     goal_steps = 200
     reward_scale = 0.1
     ends_on_fall = False
+    steps_up = 100
     vectors = (37, 40, 67)  # velocities of the centre of mass and of the torso, direction
     reads_sensors = True
 
@@ -257,7 +263,7 @@ class Humanoid(Walker):
 
 
 class Dribble(Skill):
-    """Dribbling a ball to a place as an ant, in an open field. The goal is that place."""
+    """Dribbling a ball to a place as an ant, in an open field or in the arena. The goal is that place."""
 
     name = "dribble"
     input_size = 42
@@ -267,21 +273,32 @@ class Dribble(Skill):
     quaternions = (1, 14)
 
     def __init__(self) -> None:
-        from ogbench.online_locomotion.ant_ball import AntBallEnv
+        super().__init__(make_environment(ogbench_task("antsoccer-arena-navigate")))
+        maze = Maze.from_env(self.simulator)
+        assert maze is not None
+        self.cell, centres, half = maze.cells[0], maze.xy(maze.cells), maze.unit / 2
+        self.low, self.high = centres.min(0) - half, centres.max(0) + half  # inside the walls of the arena
 
-        class WithoutPicture(AntBallEnv):
-            """OGBench's renders a picture when it is created, which fails on machines without OpenGL."""
+    def start(self, seed: np.random.SeedSequence, open_field: bool = False) -> Start:
+        rng = np.random.default_rng(seed)
+        cells = dict.fromkeys(("agent_init_ij", "ball_init_ij", "goal_ij"), self.cell)
+        self.env.reset(seed, {"task_info": cells})
+        state = self.state()
+        if open_field or rng.random() >= MAZE_SHARE:
+            places = [OPEN_FIELD + rng.uniform(-r, r, 2) for r in (ANT_RANGE, BALL_RANGE, BALL_GOAL_RANGE)]
+        else:
+            places = self._places_in_arena(rng)
+        ant, ball, goal = places
+        x = 1 + self.model.nq - 7  # of the ball in a state
+        state[1:3], state[x : x + 2] = ant, ball
+        return Start(state, goal, NOWHERE)
 
-            def render(self) -> None:
-                self.mujoco_renderer: Any = SimpleNamespace(viewer=SimpleNamespace(cam=SimpleNamespace(lookat=[0, 0])))
-
-        with ignore_warnings():
-            super().__init__(WithoutPicture())
-
-    def start(self, seed: np.random.SeedSequence, open_field: bool = True) -> Start:
-        del open_field  # it is always in one
-        self.env.reset(seed)
-        return Start(self.state(), np.array(self.simulator.cur_goal_xy), NOWHERE)
+    def _places_in_arena(self, rng: np.random.Generator) -> list[Array]:
+        """Draws the first places of ant and ball, near each other, and the goal."""
+        ball = rng.uniform(self.low + BALL_MARGIN, self.high - BALL_MARGIN)
+        ant = np.clip(ball + rng.uniform(-BALL_RANGE, BALL_RANGE, 2), self.low + ANT_MARGIN, self.high - ANT_MARGIN)
+        way = rng.uniform(self.low + BALL_MARGIN, self.high - BALL_MARGIN) - ball
+        return [ant, ball, ball + way * min(1.0, MAX_BALL_DISTANCE / np.linalg.norm(way))]
 
     def ball(self, now: Physics) -> Array:
         """Returns the ball's xy."""
@@ -308,6 +325,4 @@ SKILLS: dict[str, Callable[[], Skill]] = {"ant": Ant, "humanoid": Humanoid, "dri
 
 def make_skill(name: str) -> Skill:
     """Returns the skill of a name; an unknown name is an error that lists the known ones."""
-    if name not in SKILLS:
-        raise UnknownNameError("skill", name, SKILLS)
-    return SKILLS[name]()
+    return SKILLS[check_skill(name)]()

@@ -23,12 +23,12 @@ from gtrl.experts import sac
 from gtrl.experts.curves import curves_picture
 from gtrl.experts.measure import Figures, measure
 from gtrl.experts.replay_files import ReplayFiles
-from gtrl.experts.sac import SAC, Layout, Learner, Transitions
+from gtrl.experts.sac import Layout, Learner, Transitions
+from gtrl.experts.settings import SAC, Schedule, default_config, default_schedule
 from gtrl.experts.simulation import Copies, Episode, Simulation
 from gtrl.experts.skills import Skill, make_skill
-from gtrl.fields import COUNT, check_fields, checked
 from gtrl.io import mlp_file
-from gtrl.io.atomic import read_json, write_text
+from gtrl.io.atomic import read_json, remove_partial, write_text
 from gtrl.io.jsonl import JsonLines
 from gtrl.io.locks import locked
 from gtrl.io.npz import read_npz
@@ -40,23 +40,9 @@ from gtrl.workers import default_workers
 log = logging.getLogger(__name__)
 KEPT_CHECKPOINTS = 2
 EXPERT_FILE = "expert.npz"
+SHOWN_FIGURES = ("m per 100 steps in the direction", "ball within 0.5 m of its goal", "episodes with a fall")
+CHANGEABLE = ("steps", "refill", *(field.name for field in dataclasses.fields(Schedule)))  # between parts of a run
 RECENT_EPISODES = 100  # whose mean return and length are logged
-EVALUATION_SEED = 1_000_000  # far from the seeds of training
-
-
-@dataclasses.dataclass(frozen=True)
-class Schedule:
-    """When a run logs, saves and evaluates, in steps of the simulator."""
-
-    log_every: int = checked(5_000, COUNT)
-    checkpoint_every: int = checked(50_000, COUNT)
-    evaluate_every: int = checked(50_000, COUNT)
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-
-EVERY = Schedule()
 
 
 class Checkpoint(NamedTuple):
@@ -74,13 +60,13 @@ class Trainer:
     """Trains an expert in a folder."""
 
     def __init__(
-        self, skill: Skill, config: SAC, folder: Path, seed: int = 0, threads: int = 1, schedule: Schedule = EVERY
+        self, skill: Skill, config: SAC, folder: Path, seed: int = 0, threads: int = 1, schedule: Schedule | None = None
     ) -> None:
         self.skill, self.config, self.folder, self.threads = skill, config, folder, threads
-        self.schedule, self.seed = schedule, seed
+        self.schedule, self.seed = schedule or default_schedule(skill.name), seed
         self.simulation = Simulation(skill, threads, seed)
-        inputs = len(self.simulation.inputs(self.simulation.begin(1))[0])
-        self.layout = Layout(inputs, skill.model.nu, skill.reward_scale, tuple(skill.vectors), tuple(skill.quaternions))
+        symmetry = tuple(skill.vectors), tuple(skill.quaternions)
+        self.layout = Layout(skill.input_size, skill.model.nu, skill.reward_scale, *symmetry)
         self.checkpoints, self.files = folder / "checkpoints", ReplayFiles(folder / "replay")
         self.recent: deque[Episode] = deque(maxlen=RECENT_EPISODES)
 
@@ -118,7 +104,11 @@ class Trainer:
         self.replay = sac.init_replay(self.config, self.layout)
         before = self.step - self.config.copies  # the pending steps are the last ones
         rows = min(self.added, len(self.replay.steps.rewards))
-        steps = self.files.read(before, rows)
+        try:
+            steps = self.files.read(before, rows)
+        except RunError as error:
+            log.warning("%s", error)
+            steps = None
         if steps is not None:
             start = jnp.int32(self.added - rows)
             self.replay = sac.add(self.replay._replace(added=start), jax.tree.map(jnp.asarray, steps))
@@ -149,7 +139,7 @@ class Trainer:
         self.files.append(self.pending)
         self.added += self.config.copies
         if self.added < self.updates_from:
-            self.learner, self.replay = sac.gather(self.learner, self.replay, self.pending)
+            self.learner, self.replay = sac.add_only(self.learner, self.replay, self.pending, self.config, self.layout)
             metrics = {}
         else:
             self.learner, self.replay, metrics = sac.advance(
@@ -164,7 +154,7 @@ class Trainer:
         self.recent.extend(episodes)
         return Transitions(*(np.asarray(column, np.float32) for column in taken))
 
-    def passed(self, every: int) -> bool:
+    def is_due(self, every: int) -> bool:
         """Returns whether the last step of all copies has reached a multiple of `every`."""
         return self.step // every > (self.step - self.config.copies) // every
 
@@ -174,7 +164,13 @@ class Trainer:
         if self.recent:
             lengths, totals, falls = zip(*self.recent, strict=True)
             means = {"return": np.mean(totals), "length": np.mean(lengths), "falls": np.mean(falls)}
-            rows |= {name: float(mean) for name, mean in means.items()}
+            rows |= {f"episode_{name}": float(mean) for name, mean in means.items()}
+        for name, value in rows.items():
+            if not np.isfinite(value):
+                raise RunError(
+                    f"the training in {self.folder} stopped at step {self.step:,}, where {name} is {value}; "
+                    "another --seed or a smaller --lr may help."
+                )
         return rows
 
     def save_expert(self) -> None:
@@ -195,20 +191,7 @@ class Trainer:
             self.skill,
             lambda inputs: sac.mean_action(self.learner, inputs),
             threads=self.threads,
-            seed=EVALUATION_SEED,
         )
-
-
-DEFAULTS = {  # settings for each skill that differ from those of `SAC`
-    "ant": {},
-    "dribble": {"steps": 12_000_000, "copies": 64, "hidden": (512, 512)},
-    "humanoid": {"steps": 40_000_000, "copies": 128, "hidden": (512, 512)},
-}
-
-
-def default_config(skill: str, **settings: Any) -> SAC:
-    """Returns the hyperparameters of a skill, with some of them changed."""
-    return SAC(**{**DEFAULTS[skill], **settings})
 
 
 def thread_count(threads: int | None) -> int:
@@ -225,7 +208,7 @@ def train_expert(
     *,
     seed: int = 0,
     threads: int | None = None,
-    schedule: Schedule = EVERY,
+    schedule: Schedule | None = None,
     show: bool = True,
 ) -> Path:
     """Trains an expert, or continues the training in a folder, and returns the file of the expert.
@@ -236,7 +219,7 @@ def train_expert(
         config: The hyperparameters; by default those of the skill.
         seed: The random seed. The same seed gives the same expert on the same machine, with any number of threads.
         threads: The number of threads that simulate; by default one per core.
-        schedule: When to log, save and evaluate.
+        schedule: When to log, save and evaluate; by default that of the skill.
         show: Whether to show a progress bar.
 
     Raises:
@@ -244,31 +227,29 @@ def train_expert(
     """
     out, threads = Path(out).expanduser(), thread_count(threads)
     body = make_skill(skill)
-    config = config or default_config(skill)
+    config, schedule = config or default_config(skill), schedule or default_schedule(skill)
     out.mkdir(parents=True, exist_ok=True)
     with locked(out / "lock", f"training in {out}"):
-        _check_same(out, {"skill": skill, "seed": seed, **dataclasses.asdict(config), **dataclasses.asdict(schedule)})
+        remove_partial(out)
+        settings = {"skill": skill, "seed": seed, **dataclasses.asdict(config), **dataclasses.asdict(schedule)}
+        _check_same(out, settings)
         trainer = Trainer(body, config, out, seed, threads, schedule)
         if not trainer.resume():
             trainer.begin()
+        if trainer.step > config.steps:
+            raise ConfigError(f"{out} holds a run of {trainer.step:,} steps already; give at least as many --steps.")
+        write_text(out / "config.json", json.dumps({**settings, "version": __version__}, indent=2) + "\n")
         _run(trainer, show)
     return out / EXPERT_FILE
 
 
 def _check_same(out: Path, settings: dict[str, Any]) -> None:
-    """Writes the settings of a new run; raises `ConfigError` if the folder holds a run with others.
-
-    The number of steps may differ: a run may be made longer.
-    """
-    path = out / "config.json"
-    settings = json.loads(json.dumps(settings))
-    if path.exists():
-        found = read_json(path)
-        fixed = [key for key in settings if key != "steps"]
-        differing = [f"{key} {found.get(key)}" for key in fixed if found.get(key) != settings[key]]
-        if differing:
-            raise ConfigError(f"{out} holds a run with {' and '.join(differing)}; use these settings or another --out.")
-    write_text(path, json.dumps({**settings, "version": __version__}, indent=2) + "\n")
+    """Raises `ConfigError` if the folder holds a run that has learned with other settings."""
+    found, settings = read_json(out / "config.json"), json.loads(json.dumps(settings))
+    fixed = [key for key in settings if key not in CHANGEABLE and key in found]
+    differing = [f"{key} {found[key]}" for key in fixed if found[key] != settings[key]]
+    if differing:
+        raise ConfigError(f"{out} holds a run with {' and '.join(differing)}; use these settings or another --out.")
 
 
 def _run(trainer: Trainer, show: bool) -> None:
@@ -287,17 +268,28 @@ def _run(trainer: Trainer, show: bool) -> None:
         while trainer.step < total and not signals.received:
             metrics = trainer.advance()
             bar(trainer.config.copies)
-            if trainer.passed(schedule.log_every):
-                metrics_file.write({"step": trainer.step, **trainer.progress(metrics)})
-            if trainer.passed(schedule.evaluate_every) or trainer.step >= total:
+            log_due, save_due = trainer.is_due(schedule.log_every), trainer.is_due(schedule.checkpoint_every)
+            evaluation_due = trainer.is_due(schedule.evaluate_every) or trainer.step >= total
+            row = trainer.progress(metrics) if log_due or save_due or evaluation_due else {}
+            if log_due:
+                metrics_file.write({"step": trainer.step, **row})
+            if evaluation_due:
                 bar(0, "evaluating")
-                eval_file.write({"step": trainer.step, **trainer.evaluate()})
+                figures = trainer.evaluate()
+                eval_file.write({"step": trainer.step, **figures})
                 trainer.save_expert()
-            if trainer.passed(schedule.checkpoint_every):
+                curves_picture(trainer.folder)
+                log.info("step %s: %s", f"{trainer.step:,}", _shown(figures))
+            if save_due:
                 trainer.save()
         trainer.save()
         for file in files:
             file.sync()
-    curves_picture(trainer.folder)
     if signals.received:
         raise Interrupted(f"the same command continues from step {trainer.step:,}", signals.received)
+
+
+def _shown(figures: Figures) -> str:
+    """Returns the main figures of an evaluation in one line."""
+    shown = [(name, figures.get(name)) for name in ("return", *SHOWN_FIGURES)]
+    return ", ".join(f"{name} {value:.3g}" for name, value in shown if value is not None)

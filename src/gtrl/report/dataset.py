@@ -17,6 +17,7 @@ from gtrl.data.reading import NO_SELECTION, Selection, read
 from gtrl.data.task_goals import task_goals
 from gtrl.envs.maze import Maze, maze_of
 from gtrl.errors import DataError, MissingPackageError
+from gtrl.io.npz import read_npz
 from gtrl.tasks import EXTRA_TASKS, TASKS, OGBenchTask, Task
 
 MAX_SHOWN_COLUMNS = 40
@@ -50,7 +51,7 @@ def examine(
         raise DataError(f"there is nothing to draw: {path} is not the data of a maze.")
     if not isinstance(task, OGBenchTask) or report.problems:
         return report
-    facts = coverage(arrays, task, maze) + movement(arrays, task)
+    facts = coverage(arrays, task, maze) + movement(arrays, task, _arrivals(path, len(arrays["terminals"])))
     problems = [f"{fact.what}: only {fact.found}" for fact in facts if not fact.agrees]
     exits = None
     if maze and len(maze.entrances):
@@ -73,6 +74,12 @@ def _collected_for(path: Path) -> Task | None:
     """The task named by the origin file next to a dataset, if there is one."""
     training = path.with_name(f"{path.stem.removesuffix('-val')}.npz")
     return (TASKS | EXTRA_TASKS).get(read_origin(training).get("task", ""))
+
+
+def _arrivals(path: Path, rows: int) -> np.ndarray | None:
+    """The array of a collected file that says where a goal was reached, if there is one that fits."""
+    arrivals = read_npz(path, DataError, ("arrivals",)).get("arrivals") if path.suffix == ".npz" else None
+    return arrivals if arrivals is not None and arrivals.shape == (rows,) and arrivals.dtype == bool else None
 
 
 def examine_folder(shards: Sequence[Path], task: Task | None = None) -> tuple[Table, bool]:

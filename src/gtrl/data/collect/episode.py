@@ -21,21 +21,23 @@ class Collector(Protocol):
 
 
 class Recorder:
-    """Records the rows of an episode: observation, action, and the simulator's state before the step.
+    """Records the rows of an episode: observation, action, and the simulator's state before the step."""
 
-    With `arrivals` also whether the step reached the goal, which the observations do not show.
-    """
-
-    def __init__(self, arrivals: bool = False) -> None:
+    def __init__(self) -> None:
         self.rows: list[tuple[Any, ...]] = []
-        self.arrivals: list[bool] | None = [] if arrivals else None
+        self.arrivals: list[bool] = []
 
-    def add(self, observation: np.ndarray, action: np.ndarray, info: dict[str, Any]) -> None:
-        """Adds a row; `info` is that of the step with this action."""
+    def add(
+        self, observation: np.ndarray, action: np.ndarray, info: dict[str, Any], arrived: bool | None = None
+    ) -> None:
+        """Adds a row; `info` is that of the step with this action.
+
+        `arrived` says whether the step reached the collector's goal, which the observations do not show.
+        """
         buttons = info.get("prev_button_states")
         self.rows.append((observation, action, info["prev_qpos"], info["prev_qvel"], buttons))
-        if self.arrivals is not None:
-            self.arrivals.append(bool(info["success"]))
+        if arrived is not None:
+            self.arrivals.append(arrived)
 
     def arrays(self) -> Arrays:
         """Returns all rows. The last one is marked as terminal, because its successor is not recorded."""
@@ -48,6 +50,6 @@ class Recorder:
             "qpos": np.asarray(qpos, np.float32),
             "qvel": np.asarray(qvel, np.float32),
         }
-        if self.arrivals is not None:
-            arrays["arrivals"] = np.array(self.arrivals)[:, None]
+        if self.arrivals:
+            arrays["arrivals"] = np.array(self.arrivals)
         return arrays if buttons[0] is None else arrays | {"button_states": np.asarray(buttons, np.int64)}

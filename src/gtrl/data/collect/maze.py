@@ -38,7 +38,7 @@ class MazeCollector:
         reachable = self.maze.at_distance(start, STITCH_DISTANCE) if self.stitch else self.maze.vertices
         goal = random_cell(rng, reachable)
         observation, _ = self.env.reset(seed, {"task_info": {"init_ij": start, "goal_ij": goal}})
-        record = Recorder(arrivals=self.expert is not None)
+        record = Recorder()
         with self.env.own_random_state():
             for noise in self.deviation * rng.standard_normal(self.shape):
                 action = self.direction(goal)
@@ -46,7 +46,7 @@ class MazeCollector:
                     action = self.expert(observation[2:], action)
                 action = np.clip(action + noise, -1, 1)
                 following, _, _, _, info = self.simulator.step(action)
-                record.add(observation, action, info)
+                record.add(observation, action, info, None if self.expert is None else bool(info["success"]))
                 observation = following
                 if info["success"] and not self.stitch:
                     goal = random_cell(rng, self.maze.vertices)

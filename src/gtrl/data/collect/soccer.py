@@ -39,7 +39,7 @@ class SoccerCollector:
             ball = agent
         cells = {"agent_init_ij": agent, "ball_init_ij": ball, "goal_ij": goal}
         observation, _ = self.env.reset(seed, {"task_info": cells})
-        record = Recorder(arrivals=True)
+        record = Recorder()
         detours = Detours(rng, self)
         with self.env.own_random_state():
             for noise in EXPERT_NOISE * rng.standard_normal(self.shape):
@@ -50,7 +50,7 @@ class SoccerCollector:
                     action = self.fetch(observation, detours)
                 action = np.clip(action + noise, -1, 1)
                 following, _, _, _, info = self.simulator.step(action)
-                record.add(observation, action, info)
+                record.add(observation, action, info, self.arrived(walking=self.stitch and not dribbling))
                 observation = following
                 if info["success"] and not self.stitch:
                     self.simulator.set_goal(goal_xy=self.simulator.add_noise(self.random_place(rng)))
@@ -79,6 +79,12 @@ class SoccerCollector:
         away = np.asarray(self.simulator.cur_goal_xy) - ball
         away = away * min(1.0, MAX_GOAL_DISTANCE / (np.linalg.norm(away) + 1e-6))
         return self.dribble_expert(observation[2:15], observation[17:], ball - agent, away)
+
+    def arrived(self, walking: bool) -> bool:
+        """Returns whether the ball is at the goal, or for `walking` the agent."""
+        agent, ball = self.simulator.get_agent_ball_xy()
+        away = np.linalg.norm((agent if walking else ball) - self.simulator.cur_goal_xy)
+        return bool(away <= self.simulator._goal_tol)
 
     def random_place(self, rng: np.random.Generator) -> np.ndarray:
         """Draws a free cell and returns its centre."""

@@ -1,0 +1,72 @@
+"""Settings of the training of experts: hyperparameters, and when to log, save and evaluate.
+
+Without JAX, for the command line.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gtrl.errors import ConfigError, UnknownNameError
+from gtrl.fields import COUNT, COUNT_OR_ZERO, DISCOUNT, FRACTION, NUMBER, POSITIVE, WIDTHS, check_fields, checked
+
+
+@dataclass(frozen=True)
+class SAC:
+    """Hyperparameters of soft actor-critic."""
+
+    steps: int = checked(400_000, COUNT)  # simulator steps, all copies together; more of them continue a finished run
+    copies: int = checked(16, COUNT)  # copies of the simulator
+    updates: int = checked(8, COUNT)  # gradient steps per step of all copies
+    batch_size: int = checked(256, COUNT)  # batch size
+    hidden: tuple[int, ...] = checked((256, 256), WIDTHS)  # widths of the hidden layers, in actor and critics
+    lr: float = checked(3e-4, POSITIVE)  # learning rate of Adam
+    gamma: float = checked(0.99, DISCOUNT)  # discount
+    tau: float = checked(0.005, FRACTION)  # speed of the moving average of the target critics
+    target_entropy: float = checked(-0.5, NUMBER)  # of the policy, per dimension of the action
+    warmup: int = checked(5_000, COUNT_OR_ZERO)  # simulator steps with random actions before the first gradient step
+    replay: int = checked(1_000_000, COUNT)  # simulator steps that the replay buffer holds
+    # simulator steps before the next gradient step when a run continues without its replay buffer, on another machine
+    refill: int = checked(50_000, COUNT_OR_ZERO)
+    turn: bool = True  # turn each transition by a random angle
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.warmup >= self.steps:
+            raise ConfigError(f"warmup is {self.warmup} and must be less than steps, which is {self.steps}.")
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When a run logs, saves and evaluates, in simulator steps."""
+
+    log_every: int = checked(5_000, COUNT)  # simulator steps between two rows of metrics.jsonl
+    checkpoint_every: int = checked(50_000, COUNT)  # simulator steps between two checkpoints
+    evaluate_every: int = checked(50_000, COUNT)  # simulator steps between two evaluations, each with an expert file
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+_DEFAULTS = {  # by skill
+    "ant": (SAC(), Schedule()),
+    "dribble": (SAC(steps=3_000_000, copies=32), Schedule(20_000, 100_000, 100_000)),
+    "humanoid": (SAC(steps=40_000_000, copies=128, hidden=(512, 512)), Schedule(100_000, 500_000, 1_000_000)),
+}
+SKILL_NAMES = tuple(_DEFAULTS)
+
+
+def check_skill(name: str) -> str:
+    """Returns the name of a skill; an unknown one is an error that lists the known ones."""
+    if name not in SKILL_NAMES:
+        raise UnknownNameError("skill", name, SKILL_NAMES)
+    return name
+
+
+def default_config(skill: str, **settings: Any) -> SAC:
+    """Returns the hyperparameters of a skill, with some of them changed."""
+    return replace(_DEFAULTS[check_skill(skill)][0], **settings)
+
+
+def default_schedule(skill: str, **settings: Any) -> Schedule:
+    """Returns the schedule of a skill, with parts of it changed."""
+    return replace(_DEFAULTS[check_skill(skill)][1], **settings)
