@@ -157,15 +157,19 @@ def test_training_stops_where_a_number_is_not_finite(tmp_path: Path, monkeypatch
     assert not list((tmp_path / "run/checkpoints").glob("*.npz"))
 
 
-def test_a_longer_run_continues_and_other_settings_are_refused(tmp_path: Path) -> None:
-    short = SAC(**{**TINY.__dict__, "steps": 240})
-    train_expert("ant", tmp_path / "run", short, schedule=OFTEN, show=False)
-    train_expert("ant", tmp_path / "run", SAC(**{**TINY.__dict__, "steps": 280}), schedule=OFTEN, show=False)
-    assert json.loads((tmp_path / "run/eval.jsonl").read_text().splitlines()[-1])["step"] == 280
-    with pytest.raises(ConfigError, match="holds a run of 280 steps already"):
-        train_expert("ant", tmp_path / "run", short, schedule=OFTEN, show=False)
+def test_a_longer_run_continues_and_other_settings_are_refused(undisturbed: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(undisturbed, run)
+
+    def again(**settings: Any) -> None:
+        train_expert("ant", run, SAC(**{**TINY.__dict__, **settings}), schedule=OFTEN, show=False)
+
+    again(steps=1240)
+    assert json.loads((run / "eval.jsonl").read_text().splitlines()[-1])["step"] == 1240
+    with pytest.raises(ConfigError, match="holds a run of 1,240 steps already; give at least as many --steps"):
+        again(steps=1200)
     with pytest.raises(ConfigError) as caught:
-        train_expert("ant", tmp_path / "run", SAC(**{**TINY.__dict__, "lr": 1e-3}), schedule=OFTEN, show=False)
+        again(lr=1e-3)
     assert "holds a run with lr 0.0003; use these settings or another --out" in str(caught.value)
     assert is_one_sentence(str(caught.value))
 

@@ -14,7 +14,7 @@ from gtrl.fields import COUNT, COUNT_OR_ZERO, DISCOUNT, FRACTION, NUMBER, POSITI
 class SAC:
     """Hyperparameters of soft actor-critic."""
 
-    steps: int = checked(400_000, COUNT)  # simulator steps, all copies together; more of them continue a finished run
+    steps: int = checked(800_000, COUNT)  # simulator steps, all copies together; more of them continue a finished run
     copies: int = checked(16, COUNT)  # copies of the simulator
     updates: int = checked(8, COUNT)  # gradient steps per step of all copies
     batch_size: int = checked(256, COUNT)  # batch size

@@ -1,0 +1,79 @@
+"""The experts of the package: their cards, how well they walk and dribble, and that data collection uses them."""
+
+import re
+from pathlib import Path
+
+import pytest
+from test_experts import seed_of, shortened
+
+from gtrl.cli import main
+from gtrl.data.collect import make_collector
+from gtrl.data.collect.expert import NO_EXPERTS, SHIPPED, Expert, Experts, roles_of
+from gtrl.data.origin import digest_of, read_origin
+from gtrl.experts.card import TASKS, figures_of
+from gtrl.experts.settings import SKILL_NAMES
+from gtrl.experts.skills import Ant
+from gtrl.tasks import TASKS as ALL_TASKS
+from gtrl.tasks import ogbench_task
+
+FILES = sorted(SHIPPED.glob("*.npz"))
+
+
+def test_every_expert_has_a_card_of_its_own() -> None:
+    assert "ant.npz" in [path.name for path in FILES]
+    assert sum(path.stat().st_size for path in FILES) < 2**20
+    assert {path.stem for path in SHIPPED.glob("*.md")} == {path.stem for path in FILES}
+    for path in FILES:
+        header, card = Expert(path).header, path.with_suffix(".md").read_text()
+        assert header["skill"] == path.stem in SKILL_NAMES
+        assert card.startswith(f"# Expert: {path.stem}\n")
+        assert f"{header['step']:,} simulator steps" in card
+        for name, value in header["training"].items():
+            assert f"- {name.replace('_', ' ')}: {value}\n" in card
+
+
+def test_which_tasks_they_collect() -> None:
+    """Each task has all of its experts or says which one is missing; an expert of the user's own comes first."""
+    there = {path.stem for path in FILES}
+    for task in ALL_TASKS.values():
+        needed = {"walk": "humanoid" if task.family == "humanoidmaze" else "ant", "dribble": "dribble"}
+        found = NO_EXPERTS.for_task(task)
+        for role, path in found._asdict().items():
+            wanted = role in roles_of(task) and needed[role] in there
+            assert path == (SHIPPED / f"{needed[role]}.npz" if wanted else None)
+        if all(needed[role] in there for role in roles_of(task)):
+            found.check(task)
+    own = Path("own.npz")
+    assert Experts(walk=own).for_task(ogbench_task("antmaze-large-navigate")).walk == own
+
+
+def test_the_ant_walks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A short version of its card, in 20 directions."""
+    monkeypatch.setattr(Ant, "episode_steps", 201)
+    figures = figures_of(SHIPPED / "ant.npz", episodes=1, threads=2, show=False)
+    for column in figures.values():
+        assert column["episodes with a fall"] == 0
+        assert (column["slowest direction, m per 100 steps"] or 0) > 15
+        assert (column["mean error of direction in degrees"] or 90) < 15
+
+
+def test_the_ant_reaches_the_goals_of_its_mazes() -> None:
+    collector = make_collector(shortened(TASKS["ant"], 201), NO_EXPERTS.for_task(ogbench_task(TASKS["ant"])))
+    episodes = [collector.episode(seed_of(11, number)) for number in range(12)]
+    assert sum(episode["arrivals"].any() for episode in episodes) >= 9  # of which 0.92 is expected
+
+
+@pytest.mark.usefixtures("in_process")
+def test_ant_data_needs_no_flags(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "antmaze-large-navigate-v0.npz"
+    assert main(["data", "collect", "antmaze-large-navigate", "--episodes", "1", "--out", str(path)]) == 0
+    assert read_origin(path)["experts"] == {"walk": digest_of(SHIPPED / "ant.npz")}
+    capsys.readouterr()
+    assert main(["data", "check", str(path)]) == 0
+    shown = capsys.readouterr().out
+    reached = re.search(r"goals reached per episode\D+([\d.]+)", shown)
+    assert reached is not None
+    assert float(reached[1]) >= 1
+    covered = re.search(r"m covered per 100 steps\D+([\d.]+)", shown)
+    assert covered is not None
+    assert 10 < float(covered[1]) < 40
