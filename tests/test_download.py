@@ -641,7 +641,7 @@ def test_error_if_neither_download_nor_collection_works(
     with_mirror: bool, site: Site, mirror: Site, tmp_path: Path
 ) -> None:
     site.usual, mirror.usual = failing_with(403), failing_with(500)
-    with pytest.raises(DownloadError, match=r"collect it with an expert that can walk \(--expert FILE\)") as caught:
+    with pytest.raises(DownloadError, match=r"with an expert that can walk \(--expert FILE, from 'gtrl exp") as caught:
         get_dataset(ANT, tmp_path, mirror=mirror.address if with_mirror else None)
     message = str(caught.value)
     assert is_one_sentence(message), message
@@ -655,7 +655,7 @@ def test_error_if_neither_download_nor_collection_works(
 def test_missing_expert_is_named(site: Site, tmp_path: Path) -> None:
     site.usual = failing_with(403)
     walks = Experts(walk=tmp_path / "walk.npz")
-    with pytest.raises(DownloadError, match=r"with an expert that can dribble \(--dribble-expert FILE\), see"):
+    with pytest.raises(DownloadError, match=r"dribble-expert FILE, from 'gtrl expert train dribble'\)\."):
         get_dataset("antsoccer-arena-stitch", tmp_path, experts=walks, show=False)
 
 

@@ -31,8 +31,8 @@ def get_command(
         mirror: URL of the folder with the files on a second server, tried after OGBench's; by default $GTRL_MIRROR.
         workers: Number of processes for collecting; by default one per core.
         seed: Random seed for collecting. The same seed gives bit-identical data.
-        expert: For collecting ant, humanoid and soccer data: the file of an expert policy that walks.
-        dribble_expert: For collecting soccer data: the file of an expert policy that dribbles.
+        expert: For collecting ant, humanoid, soccer data: the file of an expert that walks; by default the package's.
+        dribble_expert: For collecting soccer data: the file of an expert that dribbles; by default the package's.
     """
     from gtrl.data.collect.expert import Experts
     from gtrl.data.sources.get import cached_file, get_dataset
@@ -59,14 +59,14 @@ def collect_command(
     Ctrl-C stops it; the same command resumes it.
 
     Args:
-        task: One of 'gtrl tasks'; ant, humanoid and soccer tasks need an expert policy.
+        task: One of 'gtrl tasks'. Ants and humanoids are driven by an expert (docs/experts.md).
         episodes: Number of training episodes; by default that of the task's public dataset.
         shards: Number of files to split the training data into, for data larger than memory; --out is then a folder.
         workers: Number of processes; by default one per core. The data does not depend on it.
         seed: Random seed. The same seed gives bit-identical data.
         out: The file to write; by default in OGBench's cache folder, or in collected/ with --episodes or --shards.
-        expert: For ant, humanoid and soccer tasks: the file of an expert policy that walks (see docs/formats.md).
-        dribble_expert: For soccer tasks: the file of an expert policy that dribbles.
+        expert: For ant, humanoid and soccer tasks: the file of an expert that walks; by default the package's.
+        dribble_expert: For soccer tasks: the file of an expert that dribbles; by default the package's.
     """
     from gtrl.data.collect.expert import Experts
     from gtrl.data.collect.files import collect

@@ -1,7 +1,7 @@
-"""Expert policies that walk or dribble, read from files. Collecting ant, humanoid and soccer data needs them.
+"""Experts, policies that walk or dribble, read from files. Collecting ant, humanoid and soccer data needs them.
 
-The package brings experts along (`experts/`), trained by `gtrl expert train`. Any other actor that is a multilayer
-perceptron can be written in the format of `gtrl.io.mlp_file` (docs/formats.md).
+The package includes some (`experts/`), trained by `gtrl expert train`. Any other actor that is a multilayer perceptron
+can be written in the format of `gtrl.io.mlp_file` (docs/formats.md).
 """
 
 from pathlib import Path

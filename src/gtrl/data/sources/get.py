@@ -4,7 +4,7 @@ import logging
 from pathlib import Path
 
 from gtrl.data.checks import check_file
-from gtrl.data.collect.expert import FLAGS, NO_EXPERTS, Experts, roles_of
+from gtrl.data.collect.expert import FLAGS, NO_EXPERTS, Experts, roles_of, skill_of
 from gtrl.data.collect.files import collect
 from gtrl.data.collect.plan import Plan
 from gtrl.data.origin import digest_of, files_of, origin_of, validation_path
@@ -98,10 +98,13 @@ def _check_can_collect(task: OGBenchTask, failure: DownloadError, experts: Exper
     experts = experts.for_task(task)
     missing = [role for role in roles_of(task) if getattr(experts, role) is None]
     if missing:
-        needed = " and ".join(f"an expert that can {role} ({FLAGS[role]} FILE)" for role in missing)
+        needed = " and ".join(
+            f"an expert that can {role} ({FLAGS[role]} FILE, from 'gtrl expert train {skill_of(task, role)}')"
+            for role in missing
+        )
         raise DownloadError(
             f"{task.dataset} could not be downloaded: {reason}; try again later, name another address with --mirror "
-            f"URL or {MIRROR_VARIABLE}, or collect it with {needed}, see docs/formats.md."
+            f"URL or {MIRROR_VARIABLE}, or collect it with {needed}."
         ) from failure
     try:
         require_simulator("collecting it here")
