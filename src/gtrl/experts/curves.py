@@ -24,9 +24,10 @@ def curves_picture(folder: Path) -> Path | None:
     panels = [panel for panel in PANELS if panel[0] in rows[0]]
     figure = style.new_figure(2.2)
     for axis, (name, label) in zip(figure.subplots(1, len(panels)), panels, strict=True):
-        axis.plot([row["step"] / 1e6 for row in rows], [row[name] for row in rows], marker=".")
+        values = [row[name] for row in rows]
+        axis.plot([row["step"] / 1e6 for row in rows], values, marker=".")
         axis.set(xlabel="million simulator steps", title=label)
-        axis.set_ylim(bottom=min(0.0, *(row[name] for row in rows)))
+        axis.set_ylim(*((-0.02, 1.02) if label.startswith("share") else (min(0.0, *values), None)))
         axis.grid(visible=True)
     path = folder / "curves.png"
     style.save(figure, path)
