@@ -242,13 +242,17 @@ def command_problems(page: Path, namespace: dict[str, Any]) -> Iterator[Problem]
 def gtrl_problem(words: list[str], namespace: dict[str, Any]) -> str | None:
     """What the command line would say to this command, if anything."""
     from gtrl import cli
+    from gtrl.cli.expert import parse_flags
     from gtrl.errors import GtrlError
+    from gtrl.experts.settings import check_skill
 
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
             if words[:1] == ["train"] and "--help" not in words:
                 parse_training(words[1:], namespace)
+            elif words[:2] == ["expert", "train"] and "--help" not in words:
+                parse_flags(check_skill(words[2]), words[3:])
             else:
                 cli.dispatch("gtrl", not_run(cli.COMMANDS), words)
     except GtrlError as error:

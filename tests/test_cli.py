@@ -615,7 +615,7 @@ def test_plugins_are_listed(gtrl: Gtrl, own_module: str, tmp_path: Path, monkeyp
         ("trian", "unknown command 'trian': did you mean 'train'?"),
         (
             "foo",
-            "unknown command 'foo': choose from demo, tasks, algorithms, data, train, evaluate, sweep, watch, "
+            "unknown command 'foo': choose from demo, tasks, algorithms, data, expert, train, evaluate, sweep, watch, "
             "diagnose, report, export, results, theory, bench.",
         ),
         ("run", "unknown command 'run': choose from demo, tasks,"),

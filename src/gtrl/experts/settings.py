@@ -50,7 +50,10 @@ class Schedule:
 _DEFAULTS = {  # by skill
     "ant": (SAC(), Schedule()),
     "dribble": (SAC(steps=3_000_000, copies=32), Schedule(20_000, 100_000, 100_000)),
-    "humanoid": (SAC(steps=40_000_000, copies=128, hidden=(512, 512)), Schedule(100_000, 500_000, 1_000_000)),
+    "humanoid": (
+        SAC(steps=40_000_000, copies=256, batch_size=1024, hidden=(512, 512)),
+        Schedule(100_000, 500_000, 1_000_000),
+    ),
 }
 SKILL_NAMES = tuple(_DEFAULTS)
 
