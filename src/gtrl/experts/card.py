@@ -118,9 +118,12 @@ def card_text(path: Path, figures: Mapping[str, Figures], skill: str | None = No
         *(f"| {' | '.join(row)} |" for row in _rows(figures)),
         "",
         f"Measured with `gtrl expert measure` in an open field; goals reached are those of {TASKS[name]}. The {body}",
-        f"has fallen where {_FALLEN[body]}. Directions are those of {WINDOW} steps; where these cover less",
-        f"than {MIN_DISTANCE} m it stands still.",
+        f"has fallen where {_FALLEN[body]}.",
     ]
+    if name != "dribble":
+        lines += [
+            f"Directions are those of {WINDOW} steps; where these cover less than {MIN_DISTANCE} m it stands still."
+        ]
     if isinstance(training, dict):
         settings = [f"- {str(key).replace('_', ' ')}: {value}" for key, value in training.items()]
         lines += ["", "Settings of the training:", "", *settings]
