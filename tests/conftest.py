@@ -116,6 +116,14 @@ in_process_file = pytest.fixture(_in_process, scope="module")
 
 
 @pytest.fixture
+def few_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draws figures with fewer pixels, which takes less time."""
+    from gtrl.report import style
+
+    monkeypatch.setitem(style.RC, "savefig.dpi", 50)
+
+
+@pytest.fixture
 def no_shipped_experts(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hides the experts of the package."""
     from gtrl.data.collect import expert
