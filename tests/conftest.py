@@ -31,6 +31,9 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # workers inherit the environment o
     os.environ["JAX_COMPILATION_CACHE_DIR"] = cache
     os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "true"
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+# Workers share the cores: a second thread of NumPy's linear algebra would mostly wait, in a busy loop. NumPy may be
+# imported already, so this is for workers and subprocesses.
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
 os.environ.pop("COLUMNS", None)  # the width of printed tables must not depend on the terminal
 quick = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {quick}"
@@ -110,6 +113,14 @@ def _in_process() -> Iterator[None]:
 
 in_process = pytest.fixture(_in_process)
 in_process_file = pytest.fixture(_in_process, scope="module")
+
+
+@pytest.fixture
+def few_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draws figures with fewer pixels, which takes less time."""
+    from gtrl.report import style
+
+    monkeypatch.setitem(style.RC, "savefig.dpi", 50)
 
 
 @pytest.fixture

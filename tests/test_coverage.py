@@ -54,7 +54,7 @@ def shown(report: Report, what: str) -> tuple[str, str]:
 
 # --- exits of teleporters ---
 
-WALKS = 150
+WALKS = 100
 
 
 def test_exit_counts_by_hand() -> None:

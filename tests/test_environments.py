@@ -19,7 +19,7 @@ from gtrl.errors import ConfigError, EpisodeError, RunError
 from gtrl.evaluation.evaluate import evaluate
 from gtrl.evaluation.rollout import Episode, Job, run_episodes
 from gtrl.io import mlp
-from gtrl.nn.networks import Actor
+from gtrl.io.mlp_file import MLP  # not the actor: workers import this file, and JAX takes them a second
 from gtrl.runs.policy import load_policy, save_policy
 from gtrl.runs.run import Run
 from gtrl.tasks import Task, find_task, ogbench_task
@@ -91,7 +91,7 @@ TOWARDS = mlp.Layer(np.array([[-1], [1]], np.float32), np.zeros(1, np.float32)) 
 def policy(path: Path, **changes: Any) -> Path:
     header = {"kind": "gaussian", "algorithm": "custom", "task": None, "seed": 4, "step": 7}
     sizes = dict.fromkeys(("observation_dim", "goal_dim", "action_dim"), 1)
-    save_policy(path, Actor((TOWARDS,)), header | sizes | changes)
+    save_policy(path, MLP([TOWARDS]), header | sizes | changes)
     return path
 
 
@@ -390,7 +390,7 @@ def test_collecting_and_evaluating_need_no_opengl(backend: str, tmp_path: Path) 
     sizes = {"observation_dim": 2, "goal_dim": 2, "action_dim": 2}
     header = {"kind": "gaussian", "algorithm": "bc", "task": "pointmaze-mini-navigate", "seed": 0, "step": 1} | sizes
     layer = mlp.Layer(np.zeros((4, 2), np.float32), np.zeros(2, np.float32))
-    save_policy(tmp_path / "p.npz", Actor((layer,)), header)
+    save_policy(tmp_path / "p.npz", MLP([layer]), header)
     (tmp_path / "program.py").write_text(WITHOUT_GL)
     # A package named OpenGL that cannot be imported stands for a missing library.
     (tmp_path / "OpenGL").mkdir()

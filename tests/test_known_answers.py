@@ -122,6 +122,9 @@ class Draws:
         return table.reshape(self.states, 2, self.states)
 
 
+gathered = jax.jit(gather, static_argnums=5)  # one program, rather than one for every operation
+
+
 def draws_of(name: str, mixture: tuple[float, float, float], rows: int = 3000, lookahead: int = 1) -> Draws:
     process, states = PROCESSES[name]
     data = dataset_of(process)
@@ -129,7 +132,7 @@ def draws_of(name: str, mixture: tuple[float, float, float], rows: int = 3000, l
         rows = len(data.ends) * len(data.transitions)  # every pair exactly once: goals are independent of the outcome
     i, j = all_draws(data, mixture, rows)
     rows_i, rows_j = jnp.asarray(i), jnp.asarray(j)
-    batch = gather(data, rows_i, rows_j, rows_i, rows_j, lookahead)
+    batch = gathered(data, rows_i, rows_j, rows_i, rows_j, lookahead)
     flat = np.array([row for path in process for row in path])
     (s, a), (s_next, a_next), (g, _) = flat[i].T, flat[i + 1].T, flat[j].T
     return Draws(batch, s, a, s_next, a_next, g, j - i, states)
@@ -175,8 +178,12 @@ def minimise(
         nets = optax.apply_updates(nets, changes)
         return nets, optax.incremental_update(algorithm.targets(nets), target, algorithm.target_rate), state
 
-    start = nets, algorithm.targets(nets), optimizer.init(nets)
-    return jax.jit(lambda carry: jax.lax.fori_loop(0, steps, step, carry))(start)[0]
+    @jax.jit
+    def run(nets: Any) -> Any:
+        start = nets, algorithm.targets(nets), optimizer.init(nets)
+        return jax.lax.fori_loop(0, steps, step, start)[0]
+
+    return run(nets)
 
 
 FIELDS: dict[str, Any] = {"gamma": GAMMA, "target_rate": 0.1}
@@ -384,7 +391,7 @@ def test_iql_tends_to_the_optimum_as_its_expectile_rises(process):
     for kappa in (0.5, 0.9, 0.99):
         nets = IQLNets(q_table(d.states, NEVER), v_table(d.states, NEVER, members=1), ACTOR)
         nets = minimise(IQL(**FIELDS, value_goals=RANDOM, kappa=kappa), nets, d.batch, rate=0.3)
-        q, v = np.asarray(nets.critic.entries, np.float64).mean(0), np.asarray(nets.v.entries[0], np.float64)
+        q, v = np.asarray(nets.critic.entries, np.float64).mean(0), np.asarray(nets.v.entries, np.float64)[0]
         assert residual(q, iql_step(v, d)) < RESIDUAL * scale
         np.testing.assert_allclose(v[seen], iql_fixed_point(d, kappa)[seen], atol=TOLERANCE * scale)
         gaps.append(np.abs(v - optimum)[seen].max())
@@ -440,7 +447,7 @@ def test_trl_and_gtrl_in_a_deterministic_corridor(method):
     behind = [(i, j, i) for i in range(6) for j in range(i + 1)] if method.name == "gtrl" else []
     i, j, k = jnp.asarray(ahead + behind).T
     nets = ActorCritic(q_table(7, START), None, ACTOR)
-    found = sigmoid(minimise(method, nets, gather(dataset_of(chain), i, j, k, j)).critic.entries).mean(0)[:, 0]
+    found = sigmoid(minimise(method, nets, gathered(dataset_of(chain), i, j, k, j)).critic.entries).mean(0)[:, 0]
     steps = np.arange(7) - np.arange(7)[:, None]
     further = np.triu(np.ones((7, 7), bool), 1)
     # The residual of each of at most 6 compositions adds up.

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import gtrl
+from gtrl import cli
 from gtrl.algorithms import ALGORITHMS
 from gtrl.registry import resolve
 from gtrl.tasks import REGISTERED
@@ -81,12 +82,16 @@ def test_command_line_with_own_package(trained: gtrl.Run, command: Callable[...,
     assert {(row["task"], row["algorithm"], row["episodes"]) for row in rows} == {("glider", "near-mc", 4)}
 
 
-def test_resumed_run_equals_an_uninterrupted_run(trained: gtrl.Run, command: Callable[..., str], folder: Path) -> None:
+def test_resumed_run_equals_an_uninterrupted_run(
+    trained: gtrl.Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By the run directory alone: the method, the task, the data and all flags come from its config."""
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(str(folder))
     half = ["--steps", "40", "--out", "parts"]
     words = ["train", METHOD, "--task", TASK, "--data", "glider.npz", "--callbacks", CALLBACK, *SETTINGS.split()]
-    command(*words, *half)
-    command("train", "--resume", "--out", "parts", "--steps", "80", "--callbacks", CALLBACK)
+    assert cli.main([*words, *half]) == 0
+    assert cli.main(["train", "--resume", "--out", "parts", "--steps", "80", "--callbacks", CALLBACK]) == 0
     parts = gtrl.Run.open(folder / "parts")
     for name in ("metrics.jsonl", "loss.csv"):
         assert (parts.path / name).read_bytes() == (trained.path / name).read_bytes()

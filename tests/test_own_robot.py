@@ -26,6 +26,7 @@ from foreign_logs import (
 )
 
 import gtrl
+from gtrl import cli
 from gtrl.data.dataset import Data
 from gtrl.data.load import load_dataset
 from gtrl.runs.run import Run
@@ -44,16 +45,20 @@ def commands_in(page: Path) -> list[list[str]]:
 
 def run_page(folder: Path, extra: list[str]) -> None:
     """Runs the commands of the page in a copy of the example, with `extra` flags of `gtrl train`."""
-    for command in commands_in(ROOT / "docs" / "own_robot.md"):
-        program = [sys.executable, "-m", "gtrl"] if command[0] == "gtrl" else [sys.executable]
-        flags = extra if command[1] == "train" else []
-        done = subprocess.run([*program, *command[1:], *flags], cwd=folder, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, (command, done.stderr)
+    for program, *words in commands_in(ROOT / "docs" / "own_robot.md"):
+        if program == "gtrl":
+            assert cli.main([*words, *(extra if words[0] == "train" else [])]) == 0, words
+        else:
+            subprocess.run([sys.executable, *words], cwd=folder, check=True)
 
 
 @pytest.fixture
-def arm_folder(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(ROOT / "examples" / "arm", tmp_path / "arm"))
+def arm_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the example, which is the working directory."""
+    folder = Path(shutil.copytree(ROOT / "examples" / "arm", tmp_path / "arm"))
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(str(folder))
+    return folder
 
 
 def test_the_page_and_the_example_have_the_same_commands():

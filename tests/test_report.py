@@ -35,6 +35,8 @@ from gtrl.report.result_tables import (
 from gtrl.report.statistics import interquartile_mean, probability_of_improvement, propagated_deviation
 from gtrl.runs.run import Run
 
+pytestmark = pytest.mark.usefixtures("few_pixels")
+
 SCORED = (800_000, 900_000, 1_000_000)
 TELEPORT = ("pointmaze-teleport-navigate", "pointmaze-teleport-stitch", "antmaze-teleport-navigate",
             "antmaze-teleport-stitch")  # fmt: skip

@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from failing_jobs import die_once, run_and_die_once
 
 import gtrl
 from gtrl import workers
@@ -51,7 +52,7 @@ from gtrl.workers import map_unordered
 MINI = "pointmaze-mini-navigate"
 ROOT = Path(__file__).parents[1]
 SETTINGS: dict[str, Any] = {
-    "seeds": [0, 5], "steps": 40, "batch_size": 16, "hidden": (8,), "log_every": 10, "checkpoints": (20,),
+    "seeds": [0, 5], "steps": 40, "batch_size": 32, "hidden": (8,), "log_every": 10, "checkpoints": (20,),
     "show": False,
 }  # fmt: skip
 Train = Callable[..., Run]
@@ -338,20 +339,20 @@ def test_config_changes_are_rejected_or_recorded(train: Train, uninterrupted: Ru
         for step in (20, 40)
     ]
     Run(tmp_path / "run").add_evaluations(rows)
-    message = r"algorithm.alpha was 0.05 and is 0.7 now, training.batch_size was 16 and is 8 now; .* --accept-changes"
+    message = r"algorithm.alpha was 0.05 and is 0.7 now, training.batch_size was 32 and is 8 now; .* --accept-changes"
     with pytest.raises(RunError, match=message):
         train(alpha=0.7, batch_size=8)
     with pytest.raises(RunError, match="does not fit this run"):
         train(hidden=(4,), accept_changes=True)
     assert len(Run(tmp_path / "run").evaluations()) == 2
     run = train(alpha=0.7, batch_size=8, accept_changes=True)
-    changed = {"algorithm.alpha": [0.05, 0.7], "training.batch_size": [16, 8]}
+    changed = {"algorithm.alpha": [0.05, 0.7], "training.batch_size": [32, 8]}
     assert run.config["changes"] == [{"step": 20, "changed": changed}]
     # Evaluations of later steps belong to the old config and must be removed.
     assert run.evaluations() == rows[:1]
     assert arrays(run.policy_path(0, 20)) == arrays(uninterrupted.policy_path(0, 20))
     assert arrays(run.policy_path(0, 40)) != arrays(uninterrupted.policy_path(0, 40))
-    with pytest.raises(RunError, match=r"training.batch_size was 8 and is 16 now"):
+    with pytest.raises(RunError, match=r"training.batch_size was 8 and is 32 now"):
         train(alpha=0.7)
 
 
@@ -537,7 +538,7 @@ def test_non_finite_values_stop_training(chunk: int, train: Train, data: Data, t
     """Against single steps, until a value is not finite."""
     rate = 1e16
     algorithm, keys = make("gtrl", data.task, hidden=(8,)), loop.seed_keys([0, 5])
-    update = config.Training(batch_size=16, learning_rate=rate).update
+    update = config.Training(batch_size=32, learning_rate=rate).update
     states = loop.init(algorithm, update, data.train.spec, keys, data.train)
     first = 0
     while all(bool(jnp.isfinite(leaf).all()) for leaf in [states.sums["loss"], *jax.tree.leaves(states.nets)]):
@@ -609,18 +610,6 @@ def test_logged_value_range_matches_the_value_function(uninterrupted: Run, data:
 # --- workers ---
 
 
-def die_once(job: tuple[str, str, int]) -> int:
-    """Kills its process, or hangs, the first time it gets job 3."""
-    folder, how, number = job
-    mark = Path(folder) / "happened"
-    if number == 3 and not mark.exists():
-        mark.touch()
-        if how == "dies":
-            os.kill(os.getpid(), signal.SIGKILL)
-        time.sleep(600)
-    return number * number
-
-
 @pytest.mark.parametrize("how", [pytest.param("dies", marks=pytest.mark.soak), "hangs"])
 def test_jobs_of_a_lost_worker_are_repeated(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "FIRST_PATIENCE_SECONDS", 30.0)
@@ -658,32 +647,28 @@ def test_work_can_be_cancelled() -> None:
 
 @pytest.fixture(scope="module")
 def evaluated(uninterrupted: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The uninterrupted run with both checkpoints evaluated by one worker. Must not be modified."""
+    """The uninterrupted run with both checkpoints evaluated in this process. Must not be modified."""
     run = Run(shutil.copytree(uninterrupted.path, tmp_path_factory.mktemp("evaluated") / "run"))
-    for step in (20, 40):
-        evaluate(run, step=step, episodes=1, workers=1, show=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rollout, "map_unordered", lambda function, jobs, *_, **__: enumerate(map(function, jobs)))
+        for step in (20, 40):
+            evaluate(run, step=step, episodes=1, show=False)
     return run
 
 
-def run_and_die_once(job: Any) -> Any:
-    mark = Path(job.policy).parents[3] / "happened"
-    if not mark.exists():
-        mark.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return rollout.run_episodes(rollout.load_policy(job.policy), job)
-
-
-@pytest.mark.parametrize("count", [pytest.param(2, marks=pytest.mark.soak), 3])
+@pytest.mark.parametrize(
+    ("count", "killed"), [(2, True), *(pytest.param(*case, marks=pytest.mark.soak) for case in ((2, False), (3, True)))]
+)
 def test_table_does_not_depend_on_the_number_of_workers(
-    count: int, evaluated: Run, uninterrupted: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    count: int, killed: bool, evaluated: Run, uninterrupted: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if one of them is killed halfway."""
     run = Run(shutil.copytree(uninterrupted.path, tmp_path / "run"))
-    if count == 3:
+    if killed:
         monkeypatch.setattr(rollout, "_run_job", run_and_die_once)
     evaluate(run, step=40, episodes=1, workers=count, show=False)
     assert run.evaluations() == [row for row in evaluated.evaluations() if row["step"] == 40]
-    assert (tmp_path / "happened").exists() == (count == 3)
+    assert (tmp_path / "happened").exists() == killed
 
 
 def test_environment_error_names_task_goal_and_episode(
@@ -788,7 +773,7 @@ LONGER: dict[str, Any] = {**SETTINGS, "steps": 2000, "log_every": 100, "checkpoi
 
 def start_training(mini_file: Path, out: Path) -> subprocess.Popen:
     """Starts or resumes a run with the settings `LONGER` in its own process, with a checkpoint every 0.3 s."""
-    sizes = "--seeds 0 5 --steps 2000 --log-every 100 --checkpoints 1000 --batch-size 16 --hidden 8".split()  # noqa: SIM905
+    sizes = "--seeds 0 5 --steps 2000 --log-every 100 --checkpoints 1000 --batch-size 32 --hidden 8".split()  # noqa: SIM905
     often = "--checkpoint-minutes 0.005 --resume".split()  # noqa: SIM905
     command = [sys.executable, "-W", "ignore", "-m", "gtrl", "train", "gtrl", "--task", MINI, "--data", mini_file]
     with out.with_suffix(".log").open("w") as log:

@@ -143,7 +143,8 @@ def run_of(folder: Path, steps: int, **how) -> gtrl.Run:
 
 
 def test_a_checkpoint_holds_the_whole_state(tmp_path: Path):
-    state = trained(method("gtrl"), [0, 1])
+    seeds = [0, 1, 2]  # as many as above: the same program
+    state = trained(method("gtrl"), seeds)
     checkpoint.save(tmp_path, 50, state)
     assert checkpoint.steps(tmp_path) == [50]
     jax.tree.map(np.testing.assert_array_equal, checkpoint.restore(tmp_path, 50, state), state)
@@ -152,7 +153,7 @@ def test_a_checkpoint_holds_the_whole_state(tmp_path: Path):
     with pytest.raises(RunError, match="no checkpoint of step 7"):
         checkpoint.restore(tmp_path, 7, state)
     data = walks()
-    other = loop.init(make("gtrl", hidden=(8,)), TRAINING.update, data.spec, loop.seed_keys([0, 1]), data)
+    other = loop.init(make("gtrl", hidden=(8,)), TRAINING.update, data.spec, loop.seed_keys(seeds), data)
     with pytest.raises(RunError, match="does not fit"):
         checkpoint.restore(tmp_path, 50, other)
 

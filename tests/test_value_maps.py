@@ -13,6 +13,8 @@ from gtrl.report.cells import Cell, find_cells
 from gtrl.report.report import write_report
 from gtrl.report.value_maps import steps_per_cell, value_maps_figures
 
+pytestmark = pytest.mark.usefixtures("few_pixels")
+
 TASK, GAMMA, PER_CELL = "pointmaze-large-navigate", 0.99, 3
 LAYOUT = ("######", "#...##", "#.#..#", "#...##", "######")
 FREE = np.array([[letter == "." for letter in row] for row in LAYOUT])

@@ -71,7 +71,7 @@ def defaults_for(kind: type[Algorithm], task: Task) -> dict[str, Any]:
 
     Raises `ConfigError` if the task has a default that is a field neither of this method nor of a built-in one.
     """
-    methods = [kind, *(method for name, method in ALGORITHMS.items() if name in _BUILT_IN)]
+    methods = [kind, *map(find_algorithm, _BUILT_IN)]
     known = {field.name for method in methods for field in dataclasses.fields(method)}
     unknown = sorted(set(task.defaults) - known)
     if unknown:
