@@ -222,8 +222,9 @@ def test_an_unknown_skill_is_named() -> None:
     assert set(SKILL_NAMES) == set(SKILLS)
 
 
-def test_a_simulation_that_breaks_down_ends_the_episode() -> None:
+def test_a_simulation_that_breaks_down_ends_the_episode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """MuJoCo starts again from its initial state where velocities are absurd: such a step must not be learned."""
+    monkeypatch.chdir(tmp_path)  # where MuJoCo writes a log
     skill = skill_named("ant")
     simulation = Simulation(skill, 1, 0)
     copies = simulation.begin(3)
