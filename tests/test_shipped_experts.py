@@ -11,8 +11,9 @@ from gtrl.data.collect import make_collector
 from gtrl.data.collect.expert import NO_EXPERTS, SHIPPED, Expert, Experts, roles_of
 from gtrl.data.origin import digest_of, read_origin
 from gtrl.experts.card import TASKS, figures_of
+from gtrl.experts.measure import measure
 from gtrl.experts.settings import SKILL_NAMES
-from gtrl.experts.skills import Ant
+from gtrl.experts.skills import Ant, make_skill
 from gtrl.tasks import TASKS as ALL_TASKS
 from gtrl.tasks import ogbench_task
 
@@ -20,7 +21,7 @@ FILES = sorted(SHIPPED.glob("*.npz"))
 
 
 def test_every_expert_has_a_card_of_its_own() -> None:
-    assert "ant.npz" in [path.name for path in FILES]
+    assert {"ant", "dribble"} <= {path.stem for path in FILES}
     assert sum(path.stat().st_size for path in FILES) < 2**20
     assert {path.stem for path in SHIPPED.glob("*.md")} == {path.stem for path in FILES}
     for path in FILES:
@@ -55,6 +56,14 @@ def test_the_ant_walks(monkeypatch: pytest.MonkeyPatch) -> None:
         assert column["episodes with a fall"] == 0
         assert (column["slowest direction, m per 100 steps"] or 0) > 15
         assert (column["mean error of direction in degrees"] or 90) < 15
+
+
+def test_the_ant_dribbles() -> None:
+    skill, network = make_skill("dribble"), Expert(SHIPPED / "dribble.npz").network
+    figures = measure(skill, network, directions=20, episodes=1, threads=2)
+    assert (figures["ball within 0.5 m of its goal"] or 0) >= 0.15  # of which 0.4 is expected
+    assert (figures["ball's smallest distance in m"] or 9) < 3  # it starts about 10 m away
+    assert (figures["episodes with a fall"] or 0) <= 0.1
 
 
 def test_the_ant_reaches_the_goals_of_its_mazes() -> None:
