@@ -251,7 +251,7 @@ def gtrl_problem(words: list[str], namespace: dict[str, Any]) -> str | None:
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
             if words[:1] == ["train"] and "--help" not in words:
                 parse_training(words[1:], namespace)
-            elif words[:2] == ["expert", "train"] and "--help" not in words:
+            elif words[:2] == ["expert", "train"] and len(words) > 2 and "--help" not in words:
                 parse_flags(check_skill(words[2]), words[3:])
             else:
                 cli.dispatch("gtrl", not_run(cli.COMMANDS), words)

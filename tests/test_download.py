@@ -707,6 +707,7 @@ def test_get_command(site: Site, jobs: list[Any], tmp_path: Path, capsys: Printe
     assert jobs == []
 
 
+@pytest.mark.usefixtures("no_shipped_experts")
 def test_get_command_fails_with_a_one_line_error(site: Site, mirror: Site, tmp_path: Path, capsys: Printed) -> None:
     site.usual = mirror.usual = failing_with(404)
     command = ["data", "get", ANT.name, "--folder", str(tmp_path), "--mirror", mirror.address]

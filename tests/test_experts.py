@@ -491,7 +491,7 @@ def test_a_missing_expert_is_named(
         collect(name, out, experts=Experts(walk=busy.walk) if given else Experts())
     message = str(caught.value)
     assert (
-        f"collecting {name} needs an expert that can {role}, and the package has none yet: give {flag} FILE" in message
+        f"collecting {name} needs an expert that can {role}, and the package includes none: give {flag} FILE" in message
     )
     assert f"'gtrl data get {name}'" in message
     assert is_one_sentence(message)

@@ -31,8 +31,8 @@ def get_command(
         mirror: URL of the folder with the files on a second server, tried after OGBench's; by default $GTRL_MIRROR.
         workers: Number of processes for collecting; by default one per core.
         seed: Random seed for collecting. The same seed gives bit-identical data.
-        expert: For collecting ant, humanoid, soccer data: the file of an expert that walks; by default the package's.
-        dribble_expert: For collecting soccer data: the file of an expert that dribbles; by default the package's.
+        expert: For ant, humanoid and soccer data: the file of an expert that walks; by default the package's.
+        dribble_expert: For soccer data: the file of an expert that dribbles; by default the package's.
     """
     from gtrl.data.collect.expert import Experts
     from gtrl.data.sources.get import cached_file, get_dataset

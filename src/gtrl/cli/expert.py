@@ -36,6 +36,10 @@ def expert_train_command(args: Sequence[str]) -> None:
         print(f"SKILL is one of {', '.join(SKILL_NAMES)}. Ctrl-C stops the training; the same command continues it.")
         print("Run 'gtrl expert train SKILL --help' for the flags and their defaults.")
         return
+    if args[0].startswith("-"):
+        raise ConfigError(
+            f"name a skill first: gtrl expert train SKILL ..., where SKILL is one of {', '.join(SKILL_NAMES)}."
+        )
     skill = check_skill(args[0])
     flags, config, schedule = parse_flags(skill, args[1:])
     folder = check_output_folder(flags.out)

@@ -106,19 +106,21 @@ def card_text(path: Path, figures: Mapping[str, Figures], skill: str | None = No
     name, header = skill_of_file(expert, path, skill), expert.header
     lines = [f"# Expert: {name}", ""]
     training, step = header.get("training"), header.get("step")
-    if isinstance(training, dict) and isinstance(step, int):
+    if header.get("skill") == name and isinstance(training, dict) and isinstance(step, int):
         lines += [
             f"Trained with `gtrl expert train {name}`, gtrl {header.get('version')}: {step:,} simulator steps.",
             "",
         ]
+    how = "with the ant of the package walking to the ball" if name == "dribble" else "with noise"
     body = "humanoid" if name == "humanoid" else "ant"
     lines += [
         f"| | {' | '.join(figures)} |",
         f"|---|{'---:|' * len(figures)}",
         *(f"| {' | '.join(row)} |" for row in _rows(figures)),
         "",
-        f"Measured with `gtrl expert measure` in an open field; goals reached are those of {TASKS[name]}. The {body}",
-        f"has fallen where {_FALLEN[body]}.",
+        f"Measured with `gtrl expert measure` in an open field; goals reached are those of {TASKS[name]},",
+        f"{how}. The {body} has fallen",
+        f"where {_FALLEN[body]}.",
     ]
     if name != "dribble":
         lines += [

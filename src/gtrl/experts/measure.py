@@ -36,7 +36,7 @@ def measure(
         episodes: The number of episodes for each of them.
         noise: The standard deviation of noise that is added to the actions.
         threads: The number of threads that simulate.
-        seed: The seed of first states and noise; those of training are others.
+        seed: The seed of first states and noise; training never uses the same.
         progress: Is called with the number of simulator steps just taken.
     """
     count = directions * episodes

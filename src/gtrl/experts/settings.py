@@ -22,7 +22,7 @@ class SAC:
     lr: float = checked(3e-4, POSITIVE)  # learning rate of Adam
     gamma: float = checked(0.99, DISCOUNT)  # discount
     tau: float = checked(0.005, FRACTION)  # speed of the moving average of the target critics
-    target_entropy: float = checked(-0.5, NUMBER)  # of the policy, per dimension of the action
+    target_entropy: float = checked(-0.5, NUMBER)  # entropy that the policy is kept at, per dimension of the action
     warmup: int = checked(5_000, COUNT_OR_ZERO)  # simulator steps with random actions before the first gradient step
     replay: int = checked(1_000_000, COUNT)  # simulator steps that the replay buffer holds
     # simulator steps before the next gradient step when a run continues without its replay buffer, on another machine

@@ -81,7 +81,7 @@ class Simulation:
         skill = self.skill
         now, broken = self._advance(copies.physics, actions)
         rewards = np.where(broken, 0.0, skill.rewards(copies.physics, now, copies.goals))
-        falls = broken | (skill.fallen(now) & (skill.ends_on_fall and not self.measuring))
+        falls = (broken | (skill.fallen(now) & skill.ends_on_fall)) & (not self.measuring)
         following = skill.inputs(now, copies.goals)
         inputs, actions, rewards, following = (
             np.asarray(column, np.float32) for column in (self.inputs(copies), actions, rewards, following)

@@ -65,7 +65,7 @@ class Skill:
         episode_steps: The length of an episode.
         reward_scale: Rewards are multiplied by it for learning.
         ends_on_fall: Whether a fall ends the episode.
-        steps_up: A body has fallen down if it was up for as many steps before.
+        steps_up: How many steps a body must have been up for a fall to count.
         vectors: Where horizontal vectors start in the input of an expert. Turning the world turns them.
         quaternions: Where orientations start in the input of an expert.
         reads_sensors: Whether observations need MuJoCo's sensors.

@@ -169,7 +169,7 @@ class Trainer:
             if not np.isfinite(value):
                 raise RunError(
                     f"the training in {self.folder} stopped at step {self.step:,}, where {name} is {value}; "
-                    "another --seed or a smaller --lr may help."
+                    "another --seed or a smaller --lr may help, with another --out."
                 )
         return rows
 
@@ -236,7 +236,7 @@ def train_expert(
         trainer = Trainer(body, config, out, seed, threads, schedule)
         if not trainer.resume():
             trainer.begin()
-        if trainer.step > config.steps:
+        if trainer.step >= config.steps + config.copies:  # it ends with the step of all copies that reaches `steps`
             raise ConfigError(f"{out} holds a run of {trainer.step:,} steps already; give at least as many --steps.")
         write_text(out / "config.json", json.dumps({**settings, "version": __version__}, indent=2) + "\n")
         _run(trainer, show)
@@ -246,8 +246,8 @@ def train_expert(
 def _check_same(out: Path, settings: dict[str, Any]) -> None:
     """Raises `ConfigError` if the folder holds a run that has learned with other settings."""
     found, settings = read_json(out / "config.json"), json.loads(json.dumps(settings))
-    fixed = [key for key in settings if key not in CHANGEABLE and key in found]
-    differing = [f"{key} {found[key]}" for key in fixed if found[key] != settings[key]]
+    fixed = [key for key in settings if key not in CHANGEABLE] if found else []
+    differing = [f"{key} {found.get(key)}" for key in fixed if found.get(key) != settings[key]]
     if differing:
         raise ConfigError(f"{out} holds a run with {' and '.join(differing)}; use these settings or another --out.")
 

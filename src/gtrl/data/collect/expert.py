@@ -88,9 +88,9 @@ def load_expert(path: Path | None, task: OGBenchTask, role: str) -> Expert:
     """Loads the expert for a role; raises `DataError` if the file is missing or does not match the task."""
     if path is None:
         raise DataError(
-            f"collecting {task.name} needs an expert that can {role}, and the package has none yet: give {FLAGS[role]} "
-            f"FILE, trained with 'gtrl expert train {skill_of(task, role)}', or get the public dataset with "
-            f"'gtrl data get {task.name}'."
+            f"collecting {task.name} needs an expert that can {role}, and the package includes none: "
+            f"give {FLAGS[role]} FILE, trained with 'gtrl expert train {skill_of(task, role)}', or get the public "
+            f"dataset with 'gtrl data get {task.name}'."
         )
     expert = Expert(path)
     expected = (_INPUT_DIMS[task.family, role], task.action_dim)
