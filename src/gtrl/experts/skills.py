@@ -2,7 +2,7 @@
 
 Observations and rewards are those of OGBench's training environments (`ogbench.online_locomotion`), computed here for
 many copies of a simulator at once. OGBench trains in an open field only. Here half of the episodes are among the walls
-of a task, because an ant that has never met a wall is thrown on its back by the first one that it runs into.
+of a task, because data is collected there, and an ant that is thrown on its back cannot get up.
 """
 
 from collections.abc import Callable, Sequence
