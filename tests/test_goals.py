@@ -4,7 +4,7 @@ Each row of the datasets here carries its own number, so that the rows of a batc
 """
 
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from scipy import stats
 from gtrl.algorithms import make
 from gtrl.data.dataset import Dataset, make_dataset
 from gtrl.data.sampling import Batch, sample_batch, sample_goals
-from gtrl.tasks import Goals
+from gtrl.tasks import Goals, WaypointDraw, WaypointSource
 
 LENGTHS = (2, 40, 3, 17, 5, 9)
 DRAWS = 200_000  # for a distribution
@@ -194,6 +194,82 @@ def test_joint_distribution(geometric):
             for k in subgoals:
                 p[i, j, k] = value[i, j] / len(subgoals) * actor[i] / actor[i].sum()
     assert_follows(p, *rows_of(draw(5, numbered(lengths), **how)))
+
+
+# --- waypoints ---
+
+
+def way(row: int, direction: int, lengths: tuple[int, ...], how: WaypointDraw, gamma: float) -> dict[int, float]:
+    """The probabilities of the rows after (direction 1) or before a row, on its trajectory."""
+    ends = ends_of(lengths)
+    rows = [k for k in range(len(ends)) if ends[k] == ends[row] and (k - row) * direction > 0][::direction]
+    if how == "uniform":
+        return {k: 1 / len(rows) for k in rows}
+    if how == "farthest":
+        return dict.fromkeys(rows[-1:], 1.0)
+    return {k: gamma**n * (1 if n == len(rows) - 1 else 1 - gamma) for n, k in enumerate(rows)}
+
+
+@pytest.mark.parametrize("how", get_args(WaypointDraw))
+@pytest.mark.parametrize("source", ["state", "goal", "both"])
+def test_waypoints(source: WaypointSource, how: WaypointDraw):
+    """The joint distribution of state, goal and w: a subgoal where m = 1, elsewhere a waypoint, or s without one."""
+    lengths = (4, 3)
+    rows, ends = sum(lengths), ends_of(lengths)
+    pairs = pair_probabilities(lengths, MIXED, True, 0.9)
+    halves = {"state": [True], "goal": [False], "both": [True, False]}[source]
+    p = np.zeros((rows,) * 3)
+    for i, j in np.ndindex(rows, rows):
+        if i < j <= ends[i]:
+            p[i, j, i:j] = pairs[i, j] / (j - i)
+            continue
+        for by_state in halves:
+            found = way(i, 1, lengths, how, 0.9) if by_state else way(j, -1, lengths, how, 0.9)
+            for k, share in (found or {i: 1.0}).items():
+                p[i, j, k] += pairs[i, j] * share / len(halves)
+    batch = draw(7, numbered(lengths), waypoint=source, waypoint_draw=how)
+    i, j, k, _ = rows_of(batch)
+    assert_follows(p, i, j, k)
+    np.testing.assert_array_equal(batch.has_waypoint, ~np.asarray(batch.decomposable) & (k != i))
+
+
+@pytest.mark.parametrize("source", ["state", "goal", "both"])
+def test_flags_of_waypoints(source: WaypointSource):
+    """A waypoint is never the same state as s, and g never comes after the last row of a trajectory."""
+    identity, ends = np.random.default_rng(0).integers(0, 4, sum(LENGTHS)), np.array(ends_of(LENGTHS))
+    batch = draw(8, numbered(identity=identity), value_goals=RANDOM, waypoint=source, waypoint_draw="farthest")
+    i, j, k, _ = rows_of(batch)
+    waypoint = np.asarray(batch.has_waypoint)
+    assert (identity[k] != identity[i])[waypoint].all()
+    assert 0.3 < waypoint.mean() < 0.9
+    is_last, after = k == ends[k], np.asarray(batch.goal_is_after_subgoal)
+    follows = identity[j] == identity[np.minimum(k + 1, len(identity) - 1)]
+    np.testing.assert_array_equal(after, follows & ~is_last)
+    assert (is_last & follows).any() == (source != "goal")  # where the flag would be wrong
+
+
+def test_waypoints_have_a_logged_action():
+    data = numbered()
+    actions = np.array(data.actions)
+    last = np.asarray(data.ends) == np.arange(len(actions))
+    actions[last] = np.nan
+    data = make_dataset(data.observations, actions, last, data.goals)
+    batch = draw(9, data, value_goals=RANDOM, waypoint="both", waypoint_draw="farthest")
+    k = rows_of(batch)[2][np.asarray(batch.has_waypoint)]
+    assert not last[k].any()
+    assert len(set(k)) > 1
+
+
+def test_waypoints_change_nothing_else():
+    plain, other = (draw(10, numbered(), ROWS, waypoint=source) for source in ("none", "both"))
+    of_w = {"subgoal", "subgoal_action", "subgoal_offset"}
+    for name in Batch._fields:
+        one, two = getattr(plain, name), getattr(other, name)
+        if name not in of_w and "subgoal" not in name:
+            np.testing.assert_array_equal(one, two)
+    m = np.asarray(plain.decomposable)
+    np.testing.assert_array_equal(plain.subgoal[m], other.subgoal[m])
+    np.testing.assert_array_equal(rows_of(plain)[2][~m], rows_of(plain)[0][~m])
 
 
 # --- every row drawn ---

@@ -14,7 +14,7 @@ from gtrl.algorithms.gtrl import GTRL
 from gtrl.algorithms.trl import TRL
 from gtrl.data.dataset import Spec
 from gtrl.data.sampling import Batch
-from gtrl.nn.networks import ENSEMBLE, Actor, ActorCritic, Critic
+from gtrl.nn.networks import ENSEMBLE, Actor, ActorCritic, ActorCriticDensities, Critic
 
 GAMMA = 0.95
 # The sizes of test_gtrl_is_trl.py too: operations compiled for one serve the other.
@@ -102,11 +102,12 @@ def policy_loss(
     return -total / normaliser + alpha * cloning, normaliser
 
 
-def full_loss(method: GTRL | TRL, nets: ActorCritic, target: Critic, batch: Batch) -> dict[str, Any]:
+def full_loss(method: GTRL | TRL, nets: ActorCritic, target: Critic, batch: Batch, h: Any = None) -> dict[str, Any]:
     """Equation 10 (equation 5 for TRL), the distillation and the policy; and the critics' gradients by logit."""
     nets, target, b = in_float64((nets, target, batch))
     grounded = isinstance(method, GTRL)
     m = b.decomposable if grounded else np.ones(ROWS, bool)
+    waypoint = ~m & ~b.subgoal_is_state if grounded and method.waypoint != "none" else np.zeros(ROWS, bool)
     to_subgoal = sigmoid(logits(target, b.observation, b.action, b.subgoal))
     from_subgoal = sigmoid(logits(target, b.subgoal, b.subgoal_action, b.value_goal))
     following = sigmoid(logits(target, b.next_observation, b.next_action, b.value_goal))
@@ -126,14 +127,19 @@ def full_loss(method: GTRL | TRL, nets: ActorCritic, target: Critic, batch: Batc
                 y[e, r] = y_td[e, r]
             else:
                 y[e, r] = max(y_dc[e, r], y_td[e, r]) if method.selection == "max" else y_dc[e, r]
+            if grounded and waypoint[r]:
+                gate = {"critic": sigmoid(predicted[e, r]), "target": current[e, r], "none": 0}[method.waypoint_gate]
+                y[e, r] = max(y_dc[e, r], y_td[e, r]) if y_dc[e, r] > gate else y_td[e, r]
 
-    h = np.ones((ENSEMBLE, ROWS))
-    if grounded and method.hindsight:
-        h = hindsight(current, y_td, m, method.hindsight_clip)
+    if h is None:
+        weighted = grounded and method.hindsight
+        h = hindsight(current, y_td, m, method.hindsight_clip) if weighted else np.ones((ENSEMBLE, ROWS))
     critic_loss, by_logit = 0.0, np.zeros((ENSEMBLE, ROWS))
     for e in range(ENSEMBLE):
         for r in range(ROWS):
             kappa = method.kappa_one_step if grounded and not m[r] else method.kappa
+            if grounded and waypoint[r]:
+                kappa = method.kappa_waypoint
             read = y[e, r] if method.rho_reads == "target" else current[e, r]
             weight = h[e, r] * rho(read, method.lambda_) * slope(predicted[e, r], y[e, r], kappa)
             critic_loss += weight * cross_entropy(predicted[e, r], y[e, r]) / (ENSEMBLE * ROWS)
@@ -328,6 +334,62 @@ def test_hindsight_weight_without_decomposable_goals():
     np.testing.assert_array_equal(o.hindsight_weight(q, y_td, jnp.zeros(ROWS, bool), 1.0), np.ones((3, ROWS)))
 
 
+@pytest.mark.parametrize("clip", [0.5, 1.0])
+def test_density_weight(clip: float):
+    """exp of the difference of logits, clipped to [1/(1+c), 1+c] and divided by its mean where m = 1."""
+    rng = np.random.default_rng(0)
+    difference, m = rng.normal(size=ROWS), rng.random(ROWS) < 0.6
+    h = np.array([min(max(math.exp(x), 1 / (1 + clip)), 1 + clip) for x in difference])
+    expected = np.where(m, h / h[m].mean(), 1)
+    found = o.density_weight(jnp.asarray(difference, jnp.float32), jnp.asarray(m), clip)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert set(np.round(h, 6)) > {round(1 / (1 + clip), 6), 1 + clip}
+    np.testing.assert_array_equal(o.density_weight(jnp.zeros(ROWS), jnp.zeros(ROWS, bool), clip), 1)
+
+
+def test_contrastive():
+    """The cross entropy of telling the row's own goal from the batch's, over rows with m = 1."""
+    rng = np.random.default_rng(0)
+    scores, m = rng.normal(size=(2, ROWS, ROWS)), rng.random(ROWS) < 0.6
+    expected = sum(
+        cross_entropy(scores[e, i, j], i == j) for e in range(2) for i in np.flatnonzero(m) for j in range(ROWS)
+    ) / (2 * m.sum() * ROWS)
+    found = o.contrastive(jnp.asarray(scores, jnp.float32), jnp.asarray(m))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_weight_of_densities_in_the_loss():
+    """The critic is weighted by exp(f - f') without a gradient to f; f and f' learn from the contrastive loss alone."""
+    method = GTRL(**GROUNDED, hindsight_reads="densities", density_hidden=(11,), density_latent=5)
+    plain, target = random_nets(7)
+    fresh = method.init(KEY, ORACLE)
+    assert isinstance(fresh, ActorCriticDensities)
+    densities = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), noise(3, fresh.densities, 0.6))
+    nets = ActorCriticDensities(plain.critic, plain.oracle_critic, plain.actor, densities)
+    batch = random_batch(7)
+    b = in_float64(batch)
+    phi, phi_next, psi = (in_float64(part.layers) for part in (densities.phi, densities.phi_next, densities.psi))
+    goals = network(psi, b.value_goal) / 5**0.5
+    f = network(phi, np.concatenate([b.observation, b.action], -1)) @ goals.T
+    f_next = network(phi_next, b.next_observation) @ goals.T
+    h = o.density_weight(jnp.asarray(np.diagonal(f - f_next), jnp.float32), batch.decomposable, 0.8)
+    expected = full_loss(method, plain, target, batch, np.tile(h, (ENSEMBLE, 1)))
+    found, metrics = method.loss(nets, target, batch, KEY)
+    contrastive = o.contrastive(jnp.asarray(np.stack([f, f_next]), jnp.float32), batch.decomposable)
+    np.testing.assert_allclose(metrics["density_loss"], contrastive, rtol=1e-4)
+    np.testing.assert_allclose(metrics["critic_loss"], expected["critic_loss"], rtol=1e-4)
+    np.testing.assert_allclose(found, expected["loss"] + contrastive, rtol=1e-4)
+    assert metrics["critic_loss"] != pytest.approx(full_loss(method, plain, target, batch)["critic_loss"], rel=1e-3)
+    by_densities = jax.grad(lambda n: method.loss(n, target, batch, KEY)[0])(nets).densities
+    by_contrast = jax.grad(
+        lambda d: o.contrastive(
+            jnp.stack(d.contrast(batch.observation, batch.action, batch.next_observation, batch.value_goal)),
+            batch.decomposable,
+        )
+    )(densities)
+    assert_trees_close(by_densities, by_contrast)
+
+
 def test_distill():
     nets, _ = random_nets(0)
     batch = random_batch(0)
@@ -427,6 +489,9 @@ METHODS = {
     "gtrl, goals are states": GTRL(**GROUNDED, distill=False),
     "gtrl, composition only": GTRL(**GROUNDED, selection="dc"),
     "gtrl, no hindsight weight": GTRL(**GROUNDED, hindsight=False),
+    "gtrl, waypoints": GTRL(**GROUNDED, waypoint="both", kappa_waypoint=0.65),
+    "gtrl, waypoints, gate at the target": GTRL(**GROUNDED, waypoint="state", waypoint_gate="target"),
+    "gtrl, waypoints, no gate": GTRL(**GROUNDED, waypoint="goal", waypoint_gate="none"),
     "trl": TRL(**SHARED),
     "trl, paper's constants": TRL(gamma=GAMMA, lambda_=0.7),
     "trl, rho reads the critic": TRL(**SHARED, rho_reads="critic"),

@@ -6,7 +6,7 @@ operator under test, so that each is also checked to fail for some wrong operato
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -433,9 +433,12 @@ bracket_cases = cases((3, 2), (4, 1), (4, 2), gammas=(0.5, 0.8))
 SETTLED = 1e-9
 
 
-def bracketed(case: Case, operator: Callable[[float], Anchored]) -> None:
+def bracketed(
+    case: Case, operator: Callable[[float], Anchored], waypoints: Callable[[Case], np.ndarray | None] = lambda _: None
+) -> None:
     """The fits rise from 0 to Q_A, between Q^beta and V_DC; at the actions that are taken."""
-    fit, draws = operator(case.gamma), model_draws(case.process, case.beta, case.gamma, restored=True)
+    fit = operator(case.gamma)
+    draws = model_draws(case.process, case.beta, case.gamma, restored=True, waypoints=waypoints(case))
     taken = case.beta > 0
     v_dc = (case.gamma ** distances(graph(case.process)))[:, None]
     q = np.zeros((*case.beta.shape, case.process.states))
@@ -522,6 +525,76 @@ def wrong_fit(**fields: Any) -> Callable[[float], Anchored]:
 )
 def test_wrong_fit_leaves_the_bracket(wrong: Callable[[float], Anchored]):
     refuted(bracket_cases, lambda case: bracketed(case, wrong), tries=60)
+
+
+# --- waypoints, which are not in the paper ---
+
+RANDOM: Goals = (0.0, 0.0, 1.0)
+
+
+def anywhere(case: Case) -> np.ndarray:
+    """Every state and action that is taken is as likely to be the waypoint, whatever came before."""
+    taken = (case.beta > 0).ravel() / (case.beta > 0).sum()
+    return np.tile(taken, (len(taken), 1))
+
+
+def gated(gate: str, **fields: Any) -> Callable[[float], Anchored]:
+    return lambda gamma: Anchored(gamma, hindsight=False, waypoint_gate=gate, **fields)
+
+
+@pytest.mark.parametrize("gate", ["none", "critic"])
+@pytest.mark.parametrize("kappa", [0.5, 0.8])
+@settings(some, max_examples=20)
+@given(bracket_cases)
+def test_fixed_point_with_waypoints_lies_in_the_bracket(gate: str, kappa: float, case: Case):
+    bracketed(case, gated(gate, kappa_waypoint=kappa), anywhere)
+
+
+def test_gate_at_the_target_does_not_rise():
+    """A higher value may close the gate, so the next fit may be lower."""
+    refuted(bracket_cases, lambda case: bracketed(case, gated("target"), anywhere))
+
+
+@dataclass(frozen=True)
+class WithoutFloor(Anchored):
+    """The product alone, where there is a waypoint."""
+
+    def targets(self, q: np.ndarray, d: Draws) -> tuple[np.ndarray, np.ndarray]:
+        y_a, y_td = super().targets(q, d)
+        return np.where(d.waypoint, np.multiply(*legs(self.gamma, q, d)), y_a), y_td
+
+
+def test_without_the_one_step_target_values_may_fall_below_those_of_the_behaviour():
+    refuted(bracket_cases, lambda case: bracketed(case, lambda gamma: WithoutFloor(gamma, hindsight=False), anywhere))
+
+
+@dataclass(frozen=True)
+class ExactLegs(Anchored):
+    """Waypoints with exact legs: both are optimal values, and there are no base cases."""
+
+    q_star: np.ndarray = field(default_factory=lambda: np.empty(0))
+
+    def targets(self, q: np.ndarray, d: Draws) -> tuple[np.ndarray, np.ndarray]:
+        y_td = one_step(self.gamma, q, d)
+        product = self.q_star[d.s, d.a, d.w] * self.q_star[d.w, d.a_w, d.g]
+        return np.where(d.waypoint, np.maximum(y_td, product), y_td), y_td
+
+
+def at_most_optimal(case: Case, gate: str) -> None:
+    q_star = values.state_action_values(case.process, values.optimal_values(case.process, case.gamma), case.gamma)
+    draws = model_draws(case.process, case.beta, case.gamma, RANDOM, waypoints=anywhere(case))
+    assert below(ExactLegs(case.gamma, waypoint_gate=gate, q_star=q_star).fixed_point(draws), q_star, SETTLED)
+
+
+@settings(some, max_examples=30)
+@given(bracket_cases)
+def test_gated_values_through_exact_legs_are_at_most_optimal(case: Case):
+    at_most_optimal(case, "critic")
+
+
+def test_values_through_exact_legs_without_a_gate_may_exceed_the_optimum():
+    """An unlucky outcome is lifted to the average, a lucky one stays."""
+    refuted(bracket_cases, lambda case: at_most_optimal(case, "none"))
 
 
 # --- occupancies and the weight h ---

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
+from typing import Literal, get_args
 
 import finite
 import numpy as np
@@ -12,8 +12,15 @@ from scipy import sparse
 
 from gtrl.envs.maze import Maze
 from gtrl.errors import GtrlError, ProcessError
-from gtrl.tasks import TRAJECTORY_GOALS, VALUE_GOALS, Goals
-from gtrl.theory.anchored import Anchored, expectiles, monte_carlo_values, transitive_fit
+from gtrl.tasks import TRAJECTORY_GOALS, VALUE_GOALS, Goals, WaypointDraw, WaypointSource
+from gtrl.theory.anchored import (
+    Anchored,
+    density_ratio,
+    expectiles,
+    gated_expectiles,
+    monte_carlo_values,
+    transitive_fit,
+)
 from gtrl.theory.draws import Draws, dataset_draws, model_draws
 from gtrl.theory.examples import (
     ARROWS,
@@ -25,9 +32,15 @@ from gtrl.theory.examples import (
     teleporter_log,
 )
 from gtrl.theory.maze import CAPTURE, maze, point_maze_grid, point_maze_values
-from gtrl.theory.process import Log, Process, random_process, sample_log, uniform
+from gtrl.theory.process import Log, Process, random_behaviour, random_process, sample_log, uniform
 from gtrl.theory.transitive import iterates, max_product
-from gtrl.theory.values import backups_needed, behaviour_values, divide_and_conquer_values, optimal_values
+from gtrl.theory.values import (
+    backups_needed,
+    behaviour_values,
+    divide_and_conquer_values,
+    hindsight_ratio,
+    optimal_values,
+)
 
 SEEDS = range(8)
 close = partial(np.testing.assert_allclose, rtol=0)
@@ -304,32 +317,65 @@ def log_of(paths: list[Path]) -> Log:
     return Log.of([([s for s, _ in path], [a for _, a in path]) for path in paths])
 
 
-def enumerated(paths: list[Path], gamma: float, mixture: Goals, *, by_position: bool) -> Tally:
-    """Every transition, goal row and subgoal row, one by one."""
+Waypoints = tuple[WaypointSource, WaypointDraw]
+
+
+def waypoints(path: Path, row: int, direction: int, draw: WaypointDraw, gamma: float) -> list[tuple[int, float]]:
+    """The rows after (direction 1) or before (-1) a row of a path, with the probabilities of being the waypoint."""
+    rows = list(range(row + 1, len(path))) if direction == 1 else list(range(row - 1, -1, -1))
+    if draw == "uniform":
+        return [(k, 1 / len(rows)) for k in rows]
+    if draw == "farthest":
+        return [(k, 1.0) for k in rows[-1:]]
+    stops = [gamma**n * (1 - gamma) for n in range(len(rows) - 1)]
+    return [*zip(rows, [*stops, 1 - sum(stops)], strict=False)]
+
+
+def enumerated(
+    paths: list[Path], gamma: float, mixture: Goals, *, by_position: bool, way: Waypoints = ("none", "uniform")
+) -> Tally:
+    """Every transition, goal row and subgoal or waypoint row, one by one."""
     rows = sum(len(path) for path in paths)
     transitions = rows - len(paths)
     tally: Tally = defaultdict(float)
+    source, draw = way
+    halves = {"none": [], "state": ["state"], "goal": ["goal"], "both": ["state", "goal"]}[source]
 
-    def add(path: Path, i: int, g: int, j: int | None, chance: float) -> None:
-        """A goal at row j ahead on the path, or None: not decomposable."""
+    def elsewhere(path: Path, i: int, other: Path, j: int, chance: float) -> None:
+        """A goal at row j of some path: not decomposable."""
         (s, a), (s_next, a_next) = path[i : i + 2]
-        if j is None:
-            tally[s, a, g, False, s_next, a_next, s, a, False] += chance / transitions
-        else:
-            for k in range(i, j):
-                after = path[k + 1][0] == g
-                tally[s, a, g, True, s_next, a_next, *path[k], after] += chance / transitions / (j - i)
+        g = other[j][0]
+        for half in halves or ["none"]:
+            on, row, direction = (path, i, 1) if half == "state" else (other, j, -1)
+            found = waypoints(on, row, direction, draw, gamma) if half != "none" else []
+            for k, share in found or [(None, 1.0)]:
+                w, a_w, after = s, a, False
+                if k is not None and on[k][0] != s:
+                    (w, a_w), after = on[k], k + 1 < len(on) and on[k + 1][0] == g
+                tally[s, a, g, False, s_next, a_next, w, a_w, after] += (
+                    chance * share / transitions / max(len(halves), 1)
+                )
+
+    def add(path: Path, i: int, g: int, j: int, chance: float) -> None:
+        """A goal at row j ahead on the path."""
+        (s, a), (s_next, a_next) = path[i : i + 2]
+        for k in range(i, j):
+            after = path[k + 1][0] == g
+            tally[s, a, g, True, s_next, a_next, *path[k], after] += chance / transitions / (j - i)
 
     for path in paths:
         for i in range(len(path) - 1):
             last = len(path) - 1
-            add(path, i, path[i][0], None, mixture[0])
+            elsewhere(path, i, path, i, mixture[0])
             for j in range(i + 1, last + 1):
                 stops = gamma ** (j - i - 1) * (1 if j == last else 1 - gamma)
                 add(path, i, path[j][0], j, mixture[1] * stops)
             for other in paths:
                 for j, (g, _) in enumerate(other):
-                    add(path, i, g, j if by_position and other is path and j > i else None, mixture[2] / rows)
+                    if by_position and other is path and j > i:
+                        add(path, i, g, j, mixture[2] / rows)
+                    else:
+                        elsewhere(path, i, other, j, mixture[2] / rows)
     return tally
 
 
@@ -345,6 +391,21 @@ def test_draws_from_a_log(seed: int, decomposable: Literal["position", "draw"], 
     np.testing.assert_array_equal(entries[d.first], np.unique(entries, axis=0))
     np.testing.assert_array_equal(np.stack(d.entry, 1)[d.group], entries)
     np.testing.assert_array_equal(np.argwhere(d.drawn), entries[d.first])
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("decomposable", ["position", "draw"])
+@pytest.mark.parametrize("draw", get_args(WaypointDraw))
+@pytest.mark.parametrize("source", ["state", "goal", "both"])
+def test_draws_with_waypoints(
+    seed: int, decomposable: Literal["position", "draw"], source: WaypointSource, draw: WaypointDraw
+):
+    paths, mixture = random_paths(np.random.default_rng(seed), actions=2), (0.2, 0.4, 0.4)
+    d = dataset_draws(log_of(paths), 4, 2, 0.8, mixture, decomposable, source, draw)
+    expected = enumerated(paths, 0.8, mixture, by_position=decomposable == "position", way=(source, draw))
+    assert_same(tally_of(d), expected)
+    assert d.waypoint.any()
+    assert not (d.waypoint & (d.m | (d.w == d.s))).any()
 
 
 def test_draws_are_summed_in_parts(monkeypatch: pytest.MonkeyPatch):
@@ -386,6 +447,60 @@ def test_gtrl_fixed_point_matches_enumeration(seed: int, hindsight: bool, normal
     fit = Anchored(0.7, hindsight=hindsight, normalise=normalise)
     found = fit.fixed_point(dataset_draws(log_of(paths), 4, 1, 0.7, mixture))[:, 0]
     close(found, np.nan_to_num(expected), atol=1e-7)  # NaN: never drawn, still 0
+
+
+def test_gated_expectiles():
+    """The sum of weight |kappa - 1(x > t)| (x - t) over an entry's draws, by a loop, changes its sign at the result."""
+    rng = np.random.default_rng(0)
+    d = dataset_draws(log_of(random_paths(rng, actions=2)), 4, 2, 0.8)
+    y, closed, weight, kappa = rng.random((4, len(d.s)))
+    kappa, closed = 0.5 + kappa / 2, np.where(rng.random(len(d.s)) < 0.6, y * closed, y)
+    found = gated_expectiles(y, closed, weight, kappa, d)
+
+    def pull(entry: int, x: float) -> float:
+        total = 0.0
+        for i in np.flatnonzero(d.group == entry):
+            target = y[i] if y[i] > x else closed[i]
+            total += weight[i] * abs(kappa[i] - (x > target)) * (x - target)
+        return total
+
+    jumps = 0
+    for entry, x in enumerate(found):
+        below, above = pull(entry, x - 1e-9), pull(entry, x + 1e-9)
+        assert below <= 0 <= above
+        jumps += above - below > 1e-4
+    assert 0 < jumps < len(found)
+    same = gated_expectiles(y, y, weight, kappa, d)
+    close(same, expectiles(y, weight, kappa, d, np.zeros(len(found))), atol=1e-12)
+
+
+def test_density_ratio():
+    """p(g | s, a) / p(g | s') where m = 1, each by counting."""
+    d = dataset_draws(log_of(random_paths(np.random.default_rng(3), actions=2)), 4, 2, 0.8)
+    joint: dict[str, defaultdict[tuple[int, ...], float]] = {
+        name: defaultdict(float) for name in ("sag", "sa", "ng", "n")
+    }
+    for i in np.flatnonzero(d.m):
+        s, a, n, g = (int(column[i]) for column in (d.s, d.a, d.s_next, d.g))
+        for name, key in (("sag", (s, a, g)), ("sa", (s, a)), ("ng", (n, g)), ("n", (n,))):
+            joint[name][key] += d.probability[i]
+    found = density_ratio(d)
+    for i, (s, a, n, g) in enumerate(zip(d.s, d.a, d.s_next, d.g, strict=True)):
+        expected = joint["sag"][s, a, g] / joint["sa"][s, a] / (joint["ng"][n, g] / joint["n"][(n,)]) if d.m[i] else 0
+        assert found[i] == pytest.approx(expected)
+    assert len(set(found[d.m].round(6))) > 2
+
+
+def test_density_ratio_is_the_hindsight_weight():
+    """On endless trajectories of a process it is equation 9 with exact occupancies."""
+    process = random_process(np.random.default_rng(1), 4, 2)
+    beta = random_behaviour(np.random.default_rng(2), process)
+    chain = process.transition_matrix(beta)
+    rows = np.linalg.matrix_power(chain, 500)[0]  # where an endless trajectory is
+    d = model_draws(process, beta, 0.8, TRAJECTORY_GOALS, rows=rows)
+    h = hindsight_ratio(process, beta, 0.8)
+    place = [int(np.flatnonzero(process.successors[s, a] == n)[0]) for s, a, n in zip(d.s, d.a, d.s_next, strict=True)]
+    close(density_ratio(d), h[d.s, d.a, place, d.g], atol=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(4))

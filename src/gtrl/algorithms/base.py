@@ -94,23 +94,25 @@ class Algorithm(ABC):
         """The n of the batch's n-step fields, such as `ahead_observation`."""
         return 1
 
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """The keyword arguments of `sample_batch`."""
+        return {
+            "gamma": self.gamma,
+            "value_goals": self.value_goals,
+            "value_geometric": self.value_geometric,
+            "actor_goals": self.actor_goals,
+            "actor_geometric": self.actor_geometric,
+            "lookahead": self.lookahead,
+            "random_last_rows": self.random_last_rows,
+        }
+
     def sample(self, key: Array, dataset: Dataset, size: int) -> Any:
         """Returns a batch of `size` rows for `loss`: a pure function of its arguments, compiled into every step.
 
         Override it for a custom sampler; a batch may be any pytree of arrays with `size` rows.
         """
-        return sample_batch(
-            key,
-            dataset,
-            size,
-            gamma=self.gamma,
-            value_goals=self.value_goals,
-            value_geometric=self.value_geometric,
-            actor_goals=self.actor_goals,
-            actor_geometric=self.actor_geometric,
-            lookahead=self.lookahead,
-            random_last_rows=self.random_last_rows,
-        )
+        return sample_batch(key, dataset, size, **self.sampling)
 
     def optimizer(self, learning_rate: float) -> optax.GradientTransformation:
         """Returns the optimiser: Adam, or any Optax transformation in an override, schedules included."""

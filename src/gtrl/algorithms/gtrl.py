@@ -1,7 +1,7 @@
 """GTRL: divide-and-conquer values grounded in a one-step target (the paper's Algorithm 1)."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -11,11 +11,13 @@ from gtrl.algorithms import objectives as o
 from gtrl.algorithms.base import Algorithm, Lambda, Metrics
 from gtrl.data.dataset import Spec
 from gtrl.data.sampling import Batch
-from gtrl.fields import EXPECTILE, NOT_NEGATIVE, checked
+from gtrl.fields import COUNT, EXPECTILE, NOT_NEGATIVE, WIDTHS, checked
 from gtrl.nn.fused import fused
-from gtrl.nn.networks import ActorCritic, Critic
-from gtrl.tasks import HINDSIGHT_CLIP, ONE_STEP_EXPECTILE, SUBGOAL_EXPECTILE
+from gtrl.nn.networks import ActorCritic, ActorCriticDensities, Critic, Densities
+from gtrl.tasks import HINDSIGHT_CLIP, ONE_STEP_EXPECTILE, SUBGOAL_EXPECTILE, WaypointDraw, WaypointSource
 from gtrl.tasks.conventions import AUTHORS
+
+DENSITIES_STREAM = 1  # of random bits, apart from those of the other networks
 
 
 @dataclass(frozen=True)
@@ -49,12 +51,41 @@ class GTRL(Algorithm):
     actor_reads: Literal["logit", "value"] = "logit"  # what the actor maximises: the critic's logit or its sigmoid
     distill: bool = True  # train a second critic on the task's goals; off only where goals are whole states
 
+    # --- beyond the paper (docs/beyond.md) ---
+    # Where the goal is not ahead on the state's trajectory, also compose through a waypoint w: a later state of that
+    # trajectory (state), an earlier one of the goal's (goal), or each of them half of the time (both).
+    waypoint: WaypointSource = "none"
+    waypoint_draw: WaypointDraw = "geometric"  # which of these states
+    # The product through a waypoint counts where it exceeds Q(s, a, g) of the critic, of the target, or always (none).
+    waypoint_gate: Literal["critic", "target", "none"] = "critic"
+    kappa_waypoint: float = checked(ONE_STEP_EXPECTILE, EXPECTILE)  # expectile where there is a waypoint
+    # Compute h from the critic (the paper), or from two small networks that estimate the densities of goals
+    hindsight_reads: Literal["critic", "densities"] = "critic"
+    density_hidden: tuple[int, ...] = checked((128, 128), WIDTHS)  # hidden layers of these networks
+    density_latent: int = checked(64, COUNT)  # their width d
+
+    @property
+    def sampling(self) -> dict[str, Any]:
+        return super().sampling | {"waypoint": self.waypoint, "waypoint_draw": self.waypoint_draw}
+
     def init(self, key: Array, spec: Spec) -> ActorCritic:
-        return ActorCritic.init(key, spec, self.hidden, self.distill, self.actor_layer_norm)
+        nets = ActorCritic.init(key, spec, self.hidden, self.distill, self.actor_layer_norm)
+        if self.hindsight and self.hindsight_reads == "densities":
+            stream = jax.random.fold_in(key, DENSITIES_STREAM)
+            densities = Densities.init(stream, spec, self.density_hidden, self.density_latent)
+            return ActorCriticDensities(nets.critic, nets.oracle_critic, nets.actor, densities)
+        return nets
 
     def loss(self, nets: ActorCritic, target: Critic, batch: Batch, _: Array) -> tuple[Array, Metrics]:
         s, a, g, m = batch.observation, batch.action, batch.value_goal, batch.decomposable
         w, a_w = batch.subgoal, batch.subgoal_action
+
+        # --- predictions ---
+        logit, oracle_logit, mean = fused(
+            (nets.critic, s, a, g),
+            (nets.oracle_critic, s, a, batch.value_goal_oracle),
+            (nets.actor, s, batch.actor_goal),
+        )
 
         # --- targets, computed with the target critic: no gradient ---
         to_subgoal, from_subgoal, following, current = fused(
@@ -68,16 +99,18 @@ class GTRL(Algorithm):
         y_td = o.one_step(q_next, batch, self.gamma)  # eq. 6
         y_a = o.select_target(y_dc, y_td, m, self.selection)  # eq. 8
         kappa = o.split_expectile(m, self.kappa, self.kappa_one_step)  # eq. 7
+        if self.waypoint != "none":
+            gate = {
+                "critic": jax.nn.sigmoid(jax.lax.stop_gradient(logit)),
+                "target": jax.nn.sigmoid(current),
+                "none": 0.0,
+            }
+            through_w = o.waypoint_target(y_dc, y_td, gate[self.waypoint_gate])
+            y_a = jnp.where(batch.has_waypoint, through_w, y_a)
+            kappa = jnp.where(batch.has_waypoint, self.kappa_waypoint, kappa)
 
         # --- weights ---
-        h = jnp.ones_like(y_a)
-        if self.hindsight:
-            divisor = y_td
-            if self.hindsight_divisor == "next":
-                divisor = o.next_divisor(q_next, self.gamma)
-                if batch.next_has_action is not None:  # without an action at s', only y_td is known
-                    divisor = jnp.where(batch.next_has_action, divisor, y_td)
-            h = o.hindsight_weight(jax.nn.sigmoid(current), divisor, m, self.hindsight_clip)  # eq. 9
+        h, density_loss = self._hindsight_weight(nets, batch, jax.nn.sigmoid(current), q_next, y_td)  # eq. 9
         log_q = jnp.log(y_a) if self.rho_reads == "target" else jax.nn.log_sigmoid(current)
         rho = o.distance_weight(log_q, self.gamma, self.lambda_)
         weight = h * rho
@@ -86,11 +119,6 @@ class GTRL(Algorithm):
             weight *= o.bootstrap_weight(batch, may_bootstrap)
 
         # --- the full objective ---
-        logit, oracle_logit, mean = fused(
-            (nets.critic, s, a, g),
-            (nets.oracle_critic, s, a, batch.value_goal_oracle),
-            (nets.actor, s, batch.actor_goal),
-        )
         critic_loss = (weight * o.expectile(logit, y_a, kappa)).mean()  # eq. 10
         distill_loss = o.distill(oracle_logit, logit)
         actor_loss, metrics = o.ddpg_bc(mean, nets.acting_critic, batch, self.alpha, self.actor_reads)  # eq. 4
@@ -98,12 +126,34 @@ class GTRL(Algorithm):
             "q": jax.nn.sigmoid(logit).mean(),
             "y_dc": jnp.where(m, y_dc, 0).mean() / jnp.maximum(m.mean(), 1e-6),
             "y_td": y_td.mean(),
-            "td_selected": (m & (y_td > y_dc)).mean() / jnp.maximum(m.mean(), 1e-6),
+            "td_selected": o.share(y_td > y_dc, m),
             "decomposable": m.mean(),
             "rho": rho.mean(),
             "h_spread": jnp.abs(h - 1).mean(),
         }
-        return o.total(metrics, critic=critic_loss, distill=distill_loss, actor=actor_loss)
+        if self.waypoint != "none":
+            metrics["waypoints"] = batch.has_waypoint.mean()
+            metrics["waypoint_selected"] = o.share(y_a > y_td, batch.has_waypoint)
+        return o.total(metrics, critic=critic_loss, distill=distill_loss, actor=actor_loss, **density_loss)
+
+    def _hindsight_weight(
+        self, nets: ActorCritic, batch: Batch, q: Array, q_next: Array, y_td: Array
+    ) -> tuple[Array, dict[str, Array]]:
+        """Returns h, and the loss of the densities' networks if there are any."""
+        m = batch.decomposable
+        if isinstance(nets, ActorCriticDensities):
+            states = batch.observation, batch.action, batch.next_observation
+            logits = jnp.stack(nets.densities.contrast(*states, batch.value_goal))
+            before, after = jnp.diagonal(jax.lax.stop_gradient(logits), axis1=-2, axis2=-1)
+            return o.density_weight(before - after, m, self.hindsight_clip), {"density": o.contrastive(logits, m)}
+        if not self.hindsight:
+            return jnp.ones_like(q), {}
+        divisor = y_td
+        if self.hindsight_divisor == "next":
+            divisor = o.next_divisor(q_next, self.gamma)
+            if batch.next_has_action is not None:  # without an action at s', only y_td is known
+                divisor = jnp.where(batch.next_has_action, divisor, y_td)
+        return o.hindsight_weight(q, divisor, m, self.hindsight_clip), {}
 
     def _may_bootstrap(self, batch: Batch) -> Array | None:
         """Returns where the one-step target may bootstrap from s'; None if everywhere."""

@@ -93,6 +93,11 @@ def select_target(y_dc: Array, y_td: Array, m: Array, selection: Selection) -> A
     return jnp.where(m, composed, y_td)
 
 
+def waypoint_target(y_dc: Array, y_td: Array, gate: Array | float) -> Array:
+    """The target at a waypoint: y_TD, or the product y_DC if that is larger and exceeds `gate`. Not in the paper."""
+    return jnp.where(y_dc > gate, jnp.maximum(y_dc, y_td), y_td)
+
+
 # --- weights ---
 
 
@@ -118,7 +123,11 @@ def hindsight_weight(q: Array, y_td: Array, m: Array, clip: float) -> Array:
 
     Each ensemble member is normalised to mean 1 over the rows with m = 1. Rows with m = 0 have weight 1.
     """
-    h = hindsight_ratio(q, y_td, clip)
+    return normalised(hindsight_ratio(q, y_td, clip), m)
+
+
+def normalised(h: Array, m: Array) -> Array:
+    """The weights h divided by their mean over the rows with m = 1, per ensemble member; 1 where m = 0."""
     mean = jnp.where(m, h, 0.0).sum(-1, keepdims=True) / jnp.maximum(m.sum(), 1)
     return jnp.where(m, h / jnp.where(mean > 0, mean, 1.0), 1.0)
 
@@ -126,6 +135,21 @@ def hindsight_weight(q: Array, y_td: Array, m: Array, clip: float) -> Array:
 def next_divisor(q_next: Array, gamma: float) -> Array:
     """The divisor of h in the authors' earlier public code: gamma Q(s', a', g) without base cases, at least 1e-6."""
     return jnp.maximum(gamma * q_next, 1e-6)
+
+
+def density_weight(log_ratio: Array, m: Array, clip: float) -> Array:
+    """The hindsight weight from log p(g | s, a) - log p(g | s'), clipped and normalised as in equation 9."""
+    bound = jnp.log1p(clip)
+    return normalised(jnp.exp(jnp.clip(log_ratio, -bound, bound)), m)
+
+
+def contrastive(logits: Array, m: Array) -> Array:
+    """The loss of telling the goal that followed each row with m = 1 (the diagonal) from the other goals of a batch.
+
+    The logits (..., B, B) converge to the logarithm of p(g | row) / p(g) up to a constant.
+    """
+    of_row = bce(logits, jnp.eye(logits.shape[-1])).mean(-1)
+    return jnp.where(m, of_row, 0.0).sum(-1).mean() / jnp.maximum(m.sum(), 1)
 
 
 def bootstrap_weight(batch: Batch, may_bootstrap: Array) -> Array:
@@ -194,6 +218,11 @@ def flow_matching(velocity: Callable[[Array, Array], Array], action: Array, key:
     x_0 = jax.random.normal(noise_key, action.shape)
     t = jax.random.uniform(time_key, (*action.shape[:-1], 1))
     return ((velocity((1 - t) * x_0 + t * action, t) - (action - x_0)) ** 2).mean(-1)
+
+
+def share(condition: Array, rows: Array) -> Array:
+    """The share of `rows` where the condition holds; 0 without rows. For metrics."""
+    return (rows & condition).mean() / jnp.maximum(rows.mean(), 1e-6)
 
 
 def total(metrics: dict[str, Array], **losses: Array) -> tuple[Array, dict[str, Array]]:

@@ -35,6 +35,7 @@ class Dataset(NamedTuple):
     observations: Array  # (N, observation_dim)
     actions: Array  # (N, action_dim)
     goals: Array  # (N, goal_dim): the task's goal at each row
+    starts: Array  # (N,) the index of the first row of each row's trajectory
     ends: Array  # (N,) the index of the last row of each row's trajectory
     transitions: Array  # (M,) the rows that have a successor: all but each trajectory's last
     identity: Array  # (N,)
@@ -127,6 +128,7 @@ def on_device(
     terminals = arrays["terminals"].astype(bool)
     rows = np.arange(len(terminals))
     last = np.flatnonzero(terminals)
+    trajectory = np.searchsorted(last, rows)
     observations, actions = arrays["observations"], arrays["actions"]
     has_action = logged_actions(actions)
     if scaling:
@@ -139,7 +141,8 @@ def on_device(
         observations=on_device,
         actions=jnp.clip(jnp.asarray(actions, jnp.float32), -ACTION_LIMIT, ACTION_LIMIT),
         goals=on_device if goals is None else jnp.asarray(goals, jnp.float32),
-        ends=jnp.asarray(last[np.searchsorted(last, rows)], jnp.int32),
+        starts=jnp.asarray(np.concatenate([[0], last + 1])[trajectory], jnp.int32),
+        ends=jnp.asarray(last[trajectory], jnp.int32),
         transitions=jnp.asarray(np.flatnonzero(~terminals), jnp.int32),
         identity=jnp.asarray(rows if identity is None else identity, jnp.int32),
         has_action=None if has_action.all() else jnp.asarray(has_action),

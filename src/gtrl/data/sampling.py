@@ -8,7 +8,7 @@ import numpy as np
 from jax import Array
 
 from gtrl.data.dataset import Dataset
-from gtrl.tasks import Goals
+from gtrl.tasks import Goals, WaypointDraw, WaypointSource
 
 
 class Batch(NamedTuple):
@@ -16,8 +16,9 @@ class Batch(NamedTuple):
 
     A row is a transition (s_i, a_i, s_{i+1}) of a trajectory, a value goal at row j of the dataset, and an actor
     goal. `decomposable` (m in the paper) is true if the value goal is later on the same trajectory, however it was
-    drawn. Only then is the subgoal w = s_k, k uniform on {i, ..., j-1}, meaningful; otherwise k = i. The `*_is_*`
-    flags are the base cases of equations 5 and 6.
+    drawn. Then the subgoal is w = s_k, k uniform on {i, ..., j-1}. Otherwise w is a waypoint if one was asked for and
+    found, and k = i if not; a waypoint is never the same state as s_i. The `*_is_*` flags are the base cases of
+    equations 5 and 6.
     """
 
     observation: Array  # s_i
@@ -31,13 +32,13 @@ class Batch(NamedTuple):
     subgoal_action: Array  # a_k
     decomposable: Array  # bool, m
     goal_offset: Array  # j - i; a distance only if decomposable
-    subgoal_offset: Array  # k - i
+    subgoal_offset: Array  # k - i; a distance only if decomposable
     goal_is_state: Array  # bool, g = s_i
     goal_is_next: Array  # bool, g = s_{i+1}
     subgoal_is_state: Array  # bool, w = s_i
     subgoal_is_next: Array  # bool, w = s_{i+1}
     goal_is_subgoal: Array  # bool, g = w
-    goal_is_after_subgoal: Array  # bool, g = s_{k+1}
+    goal_is_after_subgoal: Array  # bool, g = s_{k+1}, on one trajectory
     ahead_observation: Array  # s_{i+n}, or the trajectory's last state (with a logged action) if that is earlier
     ahead_action: Array  # the action logged at that state
     ahead_steps: Array  # number of steps from s_i to that state, 1 to n
@@ -49,9 +50,16 @@ class Batch(NamedTuple):
     next_has_action: Array | None = None
     ahead_has_action: Array | None = None
 
+    @property
+    def has_waypoint(self) -> Array:
+        """bool: the goal is not decomposable, and w is a waypoint."""
+        return ~self.decomposable & ~self.subgoal_is_state
+
 
 # The largest float32 below 1. The logarithm of a discount that rounds to 1 would be 0.
 MAX_DISCOUNT = float(np.nextafter(np.float32(1), np.float32(0)))
+
+WAYPOINTS_STREAM = 1  # of random bits, apart from the other draws of a batch
 
 # Random bits are drawn in one block and converted below, because XLA compiles every call of the generator separately.
 
@@ -67,6 +75,13 @@ def randint_from_bits(bits: Array, count: Array | int) -> Array:
     The relative error of each probability is at most count / 2^32.
     """
     return (bits % jnp.asarray(count, jnp.uint32)).astype(jnp.int32)
+
+
+def geometric_from_bits(bits: Array, gamma: float) -> Array:
+    """Returns numbers of steps t >= 1 with probability (1 - gamma) gamma^(t - 1) from 32 random bits."""
+    # P(t > n) = gamma^n: inverse transform sampling with u uniform in (0, 1].
+    u = 1.0 - uniform_from_bits(bits)
+    return 1 + jnp.floor(jnp.log(u) / jnp.log(min(gamma, MAX_DISCOUNT))).astype(jnp.int32)
 
 
 def sample_goals(
@@ -90,10 +105,7 @@ def sample_goals(
     mixture_bits, offset_bits, row_bits = jax.random.bits(key, (3, *row.shape))
     remaining = end - row  # at least 1: `row` is a transition
     if geometric:
-        # P(offset > t) = gamma^t: inverse transform sampling with u uniform in (0, 1].
-        u = 1.0 - uniform_from_bits(offset_bits)
-        offset = 1 + jnp.floor(jnp.log(u) / jnp.log(min(gamma, MAX_DISCOUNT))).astype(row.dtype)
-        offset = jnp.minimum(offset, remaining)
+        offset = jnp.minimum(geometric_from_bits(offset_bits, gamma), remaining)
     else:
         offset = 1 + randint_from_bits(offset_bits, remaining)
     current, trajectory, _ = mixture
@@ -117,6 +129,8 @@ def sample_batch(
     actor_geometric: bool = False,
     lookahead: int = 1,
     random_last_rows: bool = True,
+    waypoint: WaypointSource = "none",
+    waypoint_draw: WaypointDraw = "uniform",
 ) -> Batch:
     """Draws a batch. This is a pure function that can be jitted, with `dataset` as an argument.
 
@@ -131,6 +145,8 @@ def sample_batch(
         actor_geometric: The same for actor goals.
         lookahead: The number of steps n of the fields `ahead_*`, `arrives` and `arrival`.
         random_last_rows: Whether random goals may be a trajectory's last row.
+        waypoint: Where the waypoints of goals that are not decomposable come from.
+        waypoint_draw: How waypoints are drawn.
     """
     key, value_key, actor_key = jax.random.split(key, 3)
     transition_bits, subgoal_bits = jax.random.bits(key, (2, size))
@@ -140,8 +156,41 @@ def sample_batch(
     random_rows = None if random_last_rows else dataset.transitions
     j = sample_goals(value_key, i, end, rows, value_goals, value_geometric, gamma, random_rows)
     actor_j = sample_goals(actor_key, i, end, rows, actor_goals, actor_geometric, gamma, random_rows)
-    k = i + randint_from_bits(subgoal_bits, jnp.where((j > i) & (j <= end), j - i, 1))
+    decomposable = (j > i) & (j <= end)
+    k = i + randint_from_bits(subgoal_bits, jnp.where(decomposable, j - i, 1))
+    if waypoint != "none":
+        way = sample_waypoints(jax.random.fold_in(key, WAYPOINTS_STREAM), dataset, i, j, waypoint, waypoint_draw, gamma)
+        k = jnp.where(decomposable, k, way)
     return gather(dataset, i, j, k, actor_j, lookahead)
+
+
+def sample_waypoints(
+    key: Array, dataset: Dataset, i: Array, j: Array, source: WaypointSource, draw: WaypointDraw, gamma: float
+) -> Array:
+    """Returns the rows k of waypoints for states at i and goals at j; k = i where there is none.
+
+    A waypoint is a later row of the state's trajectory or an earlier row of the goal's, with a logged action. It is
+    another state than that at i.
+    """
+    coin_bits, step_bits = jax.random.bits(key, (2, *i.shape))
+    last = dataset.ends[i]
+    if dataset.has_action is not None:  # only a trajectory's last row may be without one
+        last = jnp.where(dataset.has_action[last], last, last - 1)
+    by_state = (coin_bits & 1) == 0 if source == "both" else jnp.full(i.shape, source == "state")
+    count = jnp.where(by_state, last - i, j - dataset.starts[j])
+    steps = jnp.where(count > 0, _waypoint_steps(step_bits, jnp.maximum(count, 1), draw, gamma), 0)
+    k = jnp.where(by_state, i + steps, j - steps)
+    none = (steps == 0) | (dataset.identity[k] == dataset.identity[i])
+    return jnp.where(none, i, k)
+
+
+def _waypoint_steps(bits: Array, count: Array, draw: WaypointDraw, gamma: float) -> Array:
+    """Returns numbers of steps from 1 to `count`."""
+    if draw == "farthest":
+        return count
+    if draw == "geometric":
+        return jnp.minimum(geometric_from_bits(bits, gamma), count)
+    return 1 + randint_from_bits(bits, count)
 
 
 def gather(dataset: Dataset, i: Array, j: Array, k: Array, actor_j: Array, lookahead: int = 1) -> Batch:
@@ -174,7 +223,7 @@ def gather(dataset: Dataset, i: Array, j: Array, k: Array, actor_j: Array, looka
         subgoal_is_state=state[k] == state[i],
         subgoal_is_next=state[k] == state[i + 1],
         goal_is_subgoal=state[j] == state[k],
-        goal_is_after_subgoal=state[j] == state[k + 1],
+        goal_is_after_subgoal=(state[j] == state[k + 1]) & (k != end),  # k is not the last row of any trajectory
         ahead_observation=dataset.observations[ahead],
         ahead_action=dataset.actions[ahead],
         ahead_steps=ahead - i,

@@ -159,6 +159,31 @@ class Bilinear(eqx.Module):
         return jnp.einsum("eik,ejk->eij", phi, psi) / phi.shape[-1] ** 0.5
 
 
+class Densities(eqx.Module):
+    """Two inner products with the same psi(g): phi(s, a) . psi(g) and phi'(s') . psi(g), over sqrt(d).
+
+    Trained to tell the goals that follow from other goals, their difference estimates log p(g | s, a) - log p(g | s').
+    """
+
+    phi: Network
+    phi_next: Network
+    psi: Network
+
+    @classmethod
+    def init(cls, key: Array, spec: Spec, hidden: tuple[int, ...], latent: int) -> "Densities":
+        """Returns freshly initialised networks of width `latent`; goals are whole states."""
+        size = spec.observation_dim
+        inputs = (size + spec.action_dim, size, size)
+        keys = jax.random.split(key, len(inputs))
+        return cls(*(Network(init_mlp(one, (width, *hidden, latent))) for one, width in zip(keys, inputs, strict=True)))
+
+    def contrast(self, observation: Array, action: Array, following: Array, goal: Array) -> tuple[Array, Array]:
+        """Returns two (B, B) arrays: the scores of each row i, before and after its step, with the goal of row j."""
+        psi = self.psi(goal)
+        before, after = self.phi(observation, action), self.phi_next(following)
+        return before @ psi.T / psi.shape[-1] ** 0.5, after @ psi.T / psi.shape[-1] ** 0.5
+
+
 class Quasimetric(eqx.Module):
     """Interval quasimetric embedding (IQE): a distance between embedded states that obeys the triangle inequality.
 
@@ -234,3 +259,9 @@ class ActorCritic(eqx.Module):
     def value(self, observation: Array, goal: Array) -> Array:
         """Returns V(s, g), the minimum over the ensemble of Q(s, clip(pi(s, g)), g)."""
         return jax.nn.sigmoid(critic_at_policy(self.actor, self.acting_critic, observation, goal))
+
+
+class ActorCriticDensities(ActorCritic):
+    """With two networks of the densities of goals."""
+
+    densities: Densities

@@ -24,6 +24,8 @@ from gtrl.tasks.protocol import (
     VALIDATION_RATIO,
     VALUE_GOALS,
     Goals,
+    WaypointDraw,
+    WaypointSource,
 )
 from gtrl.tasks.task import Task
 
@@ -53,6 +55,8 @@ __all__ = [
     "OGBenchTask",
     "OwnTask",
     "Task",
+    "WaypointDraw",
+    "WaypointSource",
     "changed_task",
     "default_episodes",
     "find_task",

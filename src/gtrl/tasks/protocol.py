@@ -1,8 +1,17 @@
 """Settings that all tasks of the paper share: hyperparameters (table 4) and evaluation protocol."""
 
+from typing import Literal
+
 Goals = tuple[
     float, float, float
 ]  # probabilities that a goal is drawn from (current state, same trajectory, whole dataset)
+
+# Where the waypoint of a goal that is not ahead comes from: the rest of the state's trajectory, the past of the goal's,
+# or each of them half of the time.
+WaypointSource = Literal["none", "state", "goal", "both"]
+# Which of these rows: any; one that is a geometric number of steps away, as goals are, but at most the last one; or the
+# last one, which is the end of the state's trajectory or the start of the goal's.
+WaypointDraw = Literal["uniform", "geometric", "farthest"]
 
 GRADIENT_STEPS = 1_000_000
 LEARNING_RATE = 3e-4

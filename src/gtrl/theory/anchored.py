@@ -19,6 +19,8 @@ MAX_FITS = 20_000  # until a fixed point is reached
 MAX_NEWTON_STEPS = 100  # in the computation of an expectile
 MIN_POSITIVE = 1e-300  # lower bound of denominators and of arguments of logarithms
 SELECTIONS, NORMALISATIONS, RHO_SOURCES = ("max", "dc"), ("after", "before", "never"), ("critic", "target")
+GATES, RATIOS = ("none", "target", "critic"), ("critic", "densities")
+MAX_BISECTIONS = 60  # in the computation of a gated expectile
 
 
 @dataclass(frozen=True)
@@ -34,30 +36,45 @@ class Anchored:
     normalise: str = "after"  # normalise h to mean 1 where m = 1: after clipping (the paper), before, or never
     lambda_: float = 0.0  # distance weight: exponent of rho
     rho_reads: str = "critic"  # compute rho from the table's Q(s, a, g), or from the target
+    hindsight_reads: str = "critic"  # compute h from the table, or from the densities of goals in the draws
+    kappa_waypoint: float = ONE_STEP_EXPECTILE  # expectile where there is a waypoint
+    # Where there is a waypoint, use its product always, only where it exceeds the table's Q(s, a, g), or only where it
+    # exceeds the value that is fitted.
+    waypoint_gate: str = "none"
 
     def __post_init__(self) -> None:
         check_discount(self.gamma)
-        for name in ("kappa", "kappa_one_step"):
+        for name in ("kappa", "kappa_one_step", "kappa_waypoint"):
             if not 0 < getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)} and must lie between 0 and 1.")
-        for name, known in (("selection", SELECTIONS), ("normalise", NORMALISATIONS), ("rho_reads", RHO_SOURCES)):
+        for name, known in (
+            ("selection", SELECTIONS), ("normalise", NORMALISATIONS), ("rho_reads", RHO_SOURCES),
+            ("hindsight_reads", RATIOS), ("waypoint_gate", GATES),
+        ):  # fmt: skip
             if getattr(self, name) not in known:
                 raise UnknownNameError(name, str(getattr(self, name)), known)
 
     def targets(self, q: np.ndarray, d: Draws) -> tuple[np.ndarray, np.ndarray]:
-        """Returns y_A and y_TD of every draw for a table q (S, A, S). Equations 5, 6 and 8."""
+        """Returns y_A and y_TD of every draw for a table q (S, A, S). Equations 5, 6 and 8.
+
+        A waypoint's target is the larger of y_TD and the product through it.
+        """
         y_td = self._base_case(self.gamma * q[d.s_next, d.a_next, d.g], d.g == d.s, d.g == d.s_next)
         first = self._base_case(q[d.s, d.a, d.w], d.w == d.s, d.w == d.s_next)
         second = self._base_case(q[d.w, d.a_w, d.g], d.g == d.w, d.g_after_w)
         y_dc = first * second
-        return np.where(d.m, np.maximum(y_dc, y_td) if self.selection == "max" else y_dc, y_td), y_td
+        y_a = np.where(d.m, np.maximum(y_dc, y_td) if self.selection == "max" else y_dc, y_td)
+        is_open = d.waypoint & (y_dc > q[d.s, d.a, d.g]) if self.waypoint_gate == "target" else d.waypoint
+        return np.where(is_open, np.maximum(y_dc, y_td), y_a), y_td
 
     def weights(self, q: np.ndarray, d: Draws, y_a: np.ndarray, y_td: np.ndarray) -> np.ndarray:
         """Returns the weight of every draw: the product of its probability, h (equation 9) and rho."""
         weight = d.probability
         if self.hindsight and d.m.any():
             low, high = 1 / (1 + self.clip), 1 + self.clip
-            ratio = np.where(d.m, q[d.s, d.a, d.g] / np.maximum(y_td, MIN_POSITIVE), 0.0)
+            by_values = self.hindsight_reads == "critic"
+            ratio = q[d.s, d.a, d.g] / np.maximum(y_td, MIN_POSITIVE) if by_values else density_ratio(d)
+            ratio = np.where(d.m, ratio, 0.0)
             if self.normalise == "before":
                 ratio = ratio / max(np.average(ratio, weights=weight * d.m), MIN_POSITIVE)
             h = np.clip(ratio, low, high)
@@ -73,8 +90,12 @@ class Anchored:
         """The fit to the targets that q produces; entries that are never drawn keep their value."""
         y_a, y_td = self.targets(q, d)
         kappa = np.where(d.m, self.kappa, self.kappa_one_step)  # equation 7
-        fitted = q.copy()
-        fitted[d.entry] = expectiles(y_a, self.weights(q, d, y_a, y_td), kappa, d, q[d.entry])
+        kappa = np.where(d.waypoint, self.kappa_waypoint, kappa)
+        fitted, weight = q.copy(), self.weights(q, d, y_a, y_td)
+        if self.waypoint_gate == "critic":
+            fitted[d.entry] = gated_expectiles(y_a, np.where(d.waypoint, y_td, y_a), weight, kappa, d)
+        else:
+            fitted[d.entry] = expectiles(y_a, weight, kappa, d, q[d.entry])
         return fitted
 
     def fixed_point(
@@ -120,6 +141,39 @@ def expectiles(y: np.ndarray, weight: np.ndarray, kappa: np.ndarray, d: Draws, s
         if np.abs(x - before).max() <= 1e-15:
             break
     return x
+
+
+def gated_expectiles(y: np.ndarray, closed: np.ndarray, weight: np.ndarray, kappa: np.ndarray, d: Draws) -> np.ndarray:
+    """Returns the weighted expectile of each entry, where a target is y if that exceeds the expectile, else `closed`.
+
+    That is the x at which the sum of weight |kappa - 1(x > t)| (x - t), with t = y or `closed`, changes its sign. The
+    sum increases with x: it jumps upwards where a target changes from y to the smaller `closed`. So there is one such
+    x, found by bisection, and it increases with all y and `closed`.
+    """
+    low, high = np.zeros((2, len(d.first)))
+    high += 1
+    for _ in range(MAX_BISECTIONS):
+        x = (low + high) / 2
+        here = x[d.group]
+        target = np.where(y > here, y, closed)
+        slope = np.add.reduceat(weight * np.abs(kappa - (here > target)) * (here - target), d.first)
+        low, high = np.where(slope > 0, low, x), np.where(slope > 0, x, high)
+    return low  # exactly 0 where all targets are 0
+
+
+def density_ratio(d: Draws) -> np.ndarray:
+    """Returns p(g | s, a) / p(g | s') for each draw with m = 1, else 0: equation 9 from densities, without a critic.
+
+    Both are conditional probabilities of the goal in the draws with m = 1.
+    """
+    p = d.probability * d.m
+
+    def conditional(*place: np.ndarray) -> np.ndarray:
+        index = np.unique(np.stack([*place, d.g]), axis=1, return_inverse=True)[1].ravel()
+        given = np.unique(np.stack(place), axis=1, return_inverse=True)[1].ravel()
+        return np.bincount(index, p)[index] / np.maximum(np.bincount(given, p)[given], MIN_POSITIVE)
+
+    return np.where(d.m, conditional(d.s, d.a) / np.maximum(conditional(d.s_next), MIN_POSITIVE), 0.0)
 
 
 def monte_carlo_values(log: Log, states: int, actions: int, gamma: float) -> np.ndarray:

@@ -2,21 +2,23 @@
 
 A draw is a transition (s, a, s') with the action a' logged at s', a goal g, the flag m (whether g is decomposable),
 and, where m = 1, a subgoal w with its action a_w. Equations 5 to 10 need nothing else, except whether g comes directly
-after w. Draws from the model are those from infinitely many trajectories of infinite length.
+after w. Where m = 0 there may be a waypoint w: another state than s, of the state's trajectory or the goal's. Draws
+from the model are those from infinitely many trajectories of infinite length.
 """
 
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from scipy.sparse.csgraph import shortest_path
 
 from gtrl.errors import ProcessError, UnknownNameError
-from gtrl.tasks import VALUE_GOALS, Goals
+from gtrl.tasks import VALUE_GOALS, Goals, WaypointDraw, WaypointSource
 from gtrl.theory.process import Log, Process, check_behaviour, check_discount, check_distribution
 
+WAYPOINT_SHARES = {"none": (0.0, 0.0), "state": (1.0, 0.0), "goal": (0.0, 1.0), "both": (0.5, 0.5)}  # by source
 MAX_UNMERGED_DRAWS = 4_000_000  # equal draws are merged when more than this many are stored
 
 
@@ -33,9 +35,14 @@ class Draws:
     m: np.ndarray  # bool: g is decomposable
     s_next: np.ndarray
     a_next: np.ndarray
-    w: np.ndarray  # s where m = 0
+    w: np.ndarray  # s where m = 0 and there is no waypoint
     a_w: np.ndarray
     g_after_w: np.ndarray  # bool: g is the successor of this visit to w
+
+    @property
+    def waypoint(self) -> np.ndarray:
+        """Whether w is a waypoint, (D,)."""
+        return ~self.m & (self.w != self.s)
 
     @cached_property
     def first(self) -> np.ndarray:
@@ -86,6 +93,19 @@ class _DrawCollector:
         if self.unmerged > MAX_UNMERGED_DRAWS:
             self._merge()
 
+    def add_m_0(self, log: Log, chance: np.ndarray, row: Any, g: Any, k: Any) -> None:
+        """Adds draws with m = 0: the state at a row, a goal g, and the waypoint at row k, unless it is the same state.
+
+        The row after a trajectory's last one belongs to another trajectory, so a goal never comes after it.
+        """
+        state, action = log.states, log.actions
+        none = state[k] == state[row]
+        after = (state[np.minimum(k + 1, len(state) - 1)] == g) & (k < log.ends[k])
+        self.add(
+            chance, state[row], action[row], g, 0, state[row + 1], action[row + 1],
+            np.where(none, state[row], state[k]), np.where(none, action[row], action[k]), after & ~none,
+        )  # fmt: skip
+
     def _merge(self) -> None:
         codes, group = np.unique(np.concatenate(self.codes), return_inverse=True)
         self.codes, self.chances = [codes], [np.bincount(group, np.concatenate(self.chances))]
@@ -108,6 +128,8 @@ def dataset_draws(
     gamma: float,
     mixture: Goals = VALUE_GOALS,
     decomposable: Literal["position", "draw"] = "position",
+    waypoint: WaypointSource = "none",
+    waypoint_draw: WaypointDraw = "uniform",
 ) -> Draws:
     """Returns the sampler's draws from a log. Geometric goal offsets are clipped at the end of a trajectory.
 
@@ -118,13 +140,19 @@ def dataset_draws(
         gamma: The discount, and the parameter of the geometric offsets.
         mixture: Probabilities of (current, trajectory, random) goals.
         decomposable: How m is decided. "position", as in training: 1 wherever the goal lies ahead on the same
-            trajectory. "draw": 0 for every random goal.
+            trajectory. "draw": 0 for every random goal, as if the log were repeated infinitely often.
+        waypoint: Where waypoints come from: the state's trajectory, the goal's, or (half of the time each) both.
+        waypoint_draw: How they are drawn there.
     """
     check_discount(gamma)
     log.check(states, actions)
     if decomposable not in ("position", "draw"):
         raise UnknownNameError("rule for m", decomposable, ("position", "draw"))
-    current, trajectory, anywhere = _shares(mixture)
+    if waypoint not in WAYPOINT_SHARES:
+        raise UnknownNameError("source of waypoints", waypoint, tuple(WAYPOINT_SHARES))
+    if waypoint_draw not in get_args(WaypointDraw):
+        raise UnknownNameError("way to draw waypoints", waypoint_draw, get_args(WaypointDraw))
+    _, trajectory, anywhere = _shares(mixture)
     rows, state, action = len(log.ends), log.states, log.actions
     by_position = decomposable == "position"
     left = log.ends - np.arange(rows)
@@ -141,13 +169,67 @@ def dataset_draws(
                     chance, state[i], action[i], state[i + offset], 1, state[i + 1], action[i + 1],
                     state[i + k], action[i + k], state[i + offset] == state[i + k + 1],
                 )  # fmt: skip
-    i = log.transitions
-    elsewhere = np.bincount(state, minlength=states) - ahead[i] * by_position
-    chance = anywhere * elsewhere / rows * per_transition
-    chance[np.arange(len(i)), state[i]] += current * per_transition
-    s, a, s_next, a_next = (array[:, None] for array in (state[i], action[i], state[i + 1], action[i + 1]))
-    collector.add(chance, s, a, np.arange(states), 0, s_next, a_next, s, a, 0)
+    _add_goals_elsewhere(collector, log, ahead if by_position else None, mixture, gamma, waypoint, waypoint_draw)
     return collector.draws()
+
+
+def _add_goals_elsewhere(
+    collector: _DrawCollector,
+    log: Log,
+    ahead: np.ndarray | None,
+    mixture: Goals,
+    gamma: float,
+    source: WaypointSource,
+    draw: WaypointDraw,
+) -> None:
+    """Adds the draws with m = 0, of current and random goals.
+
+    `ahead` says how often each state comes later on the trajectory of each row (N, S), if such goals have m = 1.
+    """
+    i, rows, state, states = log.transitions, np.arange(len(log.ends)), log.states, collector.sizes[0]
+    from_state, from_goal = WAYPOINT_SHARES[source]
+    current, anywhere = mixture[0] / len(i), mixture[2] / len(i) / len(rows)
+    every_state, first_rows = np.arange(states), ~np.isin(rows - 1, i)
+    for first in (False, True):  # the goal's row is the first of its trajectory, which has no past
+        count = np.tile(np.bincount(state[first_rows == first], minlength=states), (len(i), 1))
+        if not first and ahead is not None:
+            count = count - ahead[i]
+        chance = anywhere * count
+        chance[np.arange(len(i)), state[i]] += current * (first_rows[i] == first)
+        here = i[:, None]
+        collector.add_m_0(log, (1 - from_state - from_goal * (not first)) * chance, here, every_state, here)
+        if from_state:
+            way, k, share = _waypoint_rows(i, log.ends[i], draw, gamma)
+            collector.add_m_0(log, from_state * share * chance[way], i[way, None], every_state, k)
+    if from_goal:
+        starts = np.maximum.accumulate(np.where(first_rows, rows, 0))
+        way, k, share = _waypoint_rows(rows, starts, draw, gamma)
+        for row in i:
+            chance = np.full(len(rows), anywhere)
+            if ahead is not None:
+                chance[row + 1 : log.ends[row] + 1] = 0
+            chance[row] += current
+            collector.add_m_0(log, from_goal * share * chance[way, None], row, state[way, None], k)
+
+
+def _waypoint_rows(
+    rows: np.ndarray, farthest: np.ndarray, draw: WaypointDraw, gamma: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns the waypoints of rows: the place in `rows`, the waypoint's row and its probability, (W,), (W, 1), (W, 1).
+
+    They lie beyond each row, up to and including the `farthest`.
+    """
+    count = np.abs(farthest - rows)
+    place = np.repeat(np.arange(len(rows)), count)
+    steps = 1 + np.arange(len(place)) - np.repeat(np.cumsum(count) - count, count)
+    left = count[place] - steps
+    share = {
+        "uniform": 1 / count[place],
+        "geometric": gamma ** (steps - 1) * np.where(left == 0, 1, 1 - gamma),
+        "farthest": (left == 0).astype(float),
+    }[draw]
+    k = rows[place] + np.sign(farthest - rows)[place] * steps
+    return place, k[:, None], share[:, None]
 
 
 def model_draws(
@@ -158,6 +240,7 @@ def model_draws(
     *,
     rows: np.ndarray | None = None,
     restored: bool = False,
+    waypoints: np.ndarray | None = None,
 ) -> Draws:
     """Returns the sampler's draws from infinitely many, infinitely long trajectories of a behaviour policy.
 
@@ -169,6 +252,8 @@ def model_draws(
         rows: How often each state is logged (S,), a distribution; by default uniform.
         restored: Whether s' and a' are drawn from the model independently of the goal, as Proposition 3 assumes. The
             subgoal follows its conditional distribution given s', a' and g in either case.
+        waypoints: Where m = 0, the probability of each waypoint (w, a_w), after (s', a'); pairs of state and action are
+            numbered s A + a, (S A, S A). By default there are none.
     """
     check_discount(gamma)
     check_behaviour(process, beta)
@@ -177,6 +262,11 @@ def model_draws(
     if rows.shape != (states,):
         raise ProcessError(f"rows must have one frequency for each of the {states} states, not shape {rows.shape}.")
     check_distribution("rows", rows)
+    lands = process.dense.reshape(states * actions, states)
+    if waypoints is not None:
+        if waypoints.shape != (states * actions,) * 2:
+            raise ProcessError(f"waypoints must have shape {(states * actions,) * 2}, not {waypoints.shape}.")
+        check_distribution("waypoints", waypoints)
     current, trajectory, anywhere = _shares(mixture)
     steps, at_once, between = _goals_ahead(process, beta, gamma)
     unreachable = np.zeros_like(at_once, bool)
@@ -204,7 +294,15 @@ def model_draws(
         )  # fmt: skip
         # --- m = 0: random goals, and s itself ---
         random = (anywhere + trajectory * unreachable[y]) * rows  # a given goal that cannot lie ahead has m = 0
-        collector.add(chance[:, None] * (random + current * (every_state == s)), s, a, every_state, 0, to, by, s, a, 0)
+        elsewhere = chance[:, None] * (random + current * (every_state == s))  # (Y, S)
+        if waypoints is None:
+            collector.add(elsewhere, s, a, every_state, 0, to, by, s, a, 0)
+            continue
+        way = elsewhere[:, :, None] * waypoints[y][:, None]  # (Y, S, X)
+        w, a_w = np.divmod(np.where(every_pair // actions == s, x, every_pair), actions)  # s itself is none
+        for after, chance_of in ((1, lands), (0, 1 - lands)):
+            where = every_state[:, None], 0, to[..., None], by[..., None], w, a_w, after * (w != s)
+            collector.add(way * chance_of.T, s, a, *where)
     return collector.draws()
 
 
