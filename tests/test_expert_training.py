@@ -17,11 +17,24 @@ from gtrl.envs.falls import ant_has_fallen, humanoid_has_fallen
 from gtrl.envs.isolation import ignore_warnings
 from gtrl.errors import UnknownNameError
 from gtrl.experts import sac
+from gtrl.experts.mirror import Reflection
 from gtrl.experts.replay_files import ReplayFiles
 from gtrl.experts.sac import Layout, Transitions
 from gtrl.experts.settings import SAC, SKILL_NAMES
 from gtrl.experts.simulation import Copies, Simulation
-from gtrl.experts.skills import ARRIVED, MAZE_SHARE, NOWHERE, SKILLS, Physics, Skill, Walker, make_skill
+from gtrl.experts.skills import (
+    ARRIVED,
+    FLOOR_GAP,
+    MAZE_SHARE,
+    NOWHERE,
+    SKILLS,
+    STAND_HEIGHT,
+    Humanoid,
+    Physics,
+    Skill,
+    Walker,
+    make_skill,
+)
 from gtrl.tasks import ogbench_task
 
 mujoco: Any = untyped_mujoco
@@ -155,6 +168,91 @@ def test_turning_the_world_turns_inputs_and_keeps_rewards(name: str) -> None:
         np.testing.assert_allclose(inputs[1], expected, atol=2e-5)
         np.testing.assert_allclose(rewards[0], rewards[1], atol=1e-4)
         both = [now.states for now in after]
+
+
+def test_the_reflection_of_a_humanoid() -> None:
+    """From a reflected start, with reflected actions, the simulator gives reflected inputs and the same rewards."""
+    skill = skill_named("humanoid")
+    of_inputs, of_actions = skill.mirror() or pytest.fail("no reflection")
+    simulation = Simulation(skill, 1, 0, measuring=True)
+    joints = Reflection(of_inputs.sources[:21], of_inputs.signs[:21])
+    starts = [skill.start(np.random.SeedSequence(k), open_field=True) for k in range(3)]
+    states, goals = np.array([start.state for start in starts]), np.array([start.goal for start in starts])
+    seen = states.copy()
+    seen[:, [2, 5, 7]] *= -1  # y; what is turned about x and z
+    seen[:, 8:29] = joints.of(states[:, 8:29])
+    motion = 29 + np.array([1, 3, 5])  # along y, about x and z
+    seen[:, motion] *= -1
+    seen[:, 35:] = joints.of(states[:, 35:])
+    rng, both, aims = np.random.default_rng(1), [states, seen], (goals, goals * [1, -1])
+    for _ in range(5):
+        actions = rng.uniform(-1, 1, (3, skill.model.nu))
+        before = [Physics(each, simulation._sensors(each)) for each in both]
+        moves = (actions, of_actions.of(actions))
+        after = [simulation._advance(each, move)[0] for each, move in zip(before, moves, strict=True)]
+        rewards = [skill.rewards(old, now, aim) for old, now, aim in zip(before, after, aims, strict=True)]
+        inputs = [skill.inputs(now, aim) for now, aim in zip(after, aims, strict=True)]
+        np.testing.assert_allclose(inputs[1], of_inputs.of(inputs[0]), atol=1e-3)
+        np.testing.assert_allclose(rewards[0], rewards[1], atol=1e-3)
+        both = [now.states for now in after]
+
+
+def test_half_of_the_transitions_are_reflected() -> None:
+    """Inputs, actions and following inputs are reflected together, or not at all."""
+    reflection = Reflection((0, 2, 1), (-1, 1, 1)), Reflection((1, 0), (1, -1))
+    layout = Layout(3, 2, 1.0, (), (), reflection)
+    rng = np.random.default_rng(0)
+    columns = [rng.standard_normal((400, size)).astype(np.float32) for size in (3, 2, 3)]
+    steps = Transitions(columns[0], columns[1], jnp.arange(400), columns[2], jnp.zeros(400))
+    found = sac.augmented(steps, jax.random.key(0), SAC(turn=False), layout)
+    by_hand = [
+        columns[0][:, [0, 2, 1]] * [-1, 1, 1],
+        columns[1][:, [1, 0]] * [1, -1],
+        columns[2][:, [0, 2, 1]] * [-1, 1, 1],
+    ]
+    changed: np.ndarray = np.any(np.asarray(found.inputs) != columns[0], axis=1)
+    assert 150 < changed.sum() < 250
+    for got, old, new in zip((found.inputs, found.actions, found.following), columns, by_hand, strict=True):
+        np.testing.assert_array_equal(got, np.where(changed[:, None], new, old))
+    np.testing.assert_array_equal(found.rewards, np.arange(400))
+    same = sac.augmented(steps, jax.random.key(0), SAC(turn=False, mirror=False), layout)
+    np.testing.assert_array_equal(same.inputs, columns[0])
+
+
+def test_a_humanoid_starts_on_the_floor_between_lying_and_standing() -> None:
+    """MuJoCo's own distances: the lowest part of three quarters of the bodies is just above the floor."""
+    skill = skill_named("humanoid")
+    assert isinstance(skill, Humanoid)
+    simulation = Simulation(skill, 1, 0)
+    copies, data = simulation.begin(60), simulation.data[0]
+    floor, parts = skill.model.geom("floor").id, np.flatnonzero(skill.model.geom_bodyid)
+    gaps = []
+    for state in copies.states:
+        mujoco.mj_setState(skill.model, data, state, mujoco.mjtState.mjSTATE_FULLPHYSICS.value)
+        mujoco.mj_forward(skill.model, data)
+        gaps.append(min(mujoco.mj_geomDistance(skill.model, data, floor, part, 10.0, None) for part in parts))
+    on_the_floor = np.isclose(gaps, FLOOR_GAP, atol=1e-6)
+    assert 0.6 < on_the_floor.mean() < 0.9
+    heads = skill.head_height(copies.physics)[on_the_floor]
+    assert heads.max() > STAND_HEIGHT
+    assert humanoid_has_fallen(heads).any()
+
+
+def test_a_humanoid_that_stays_on_the_floor_starts_again() -> None:
+    """The episode is truncated: it counts as no fall, after which nothing would follow."""
+    skill = skill_named("humanoid")
+    simulation = Simulation(skill, 1, 0)
+    copies = simulation.begin(12, spread=False)
+    still = np.zeros((12, skill.model.nu), np.float32)
+    assert skill.recovery_steps is not None
+    for _ in range(skill.recovery_steps):
+        assert (copies.episodes == 0).all()
+        copies, taken, _ = simulation.step(copies, still)
+        assert not taken.falls.any()
+    again = copies.episodes == 1
+    assert again.sum() >= 10  # without any action nearly all have collapsed
+    assert (copies.ages[again] == 0).all()
+    assert (copies.ages[~again] == skill.recovery_steps).all()
 
 
 def test_copies_do_not_depend_on_threads() -> None:

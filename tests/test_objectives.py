@@ -132,8 +132,9 @@ def full_loss(method: GTRL | TRL, nets: ActorCritic, target: Critic, batch: Batc
                 y[e, r] = max(y_dc[e, r], y_td[e, r]) if y_dc[e, r] > gate else y_td[e, r]
 
     if h is None:
-        weighted = grounded and method.hindsight
-        h = hindsight(current, y_td, m, method.hindsight_clip) if weighted else np.ones((ENSEMBLE, ROWS))
+        h = np.ones((ENSEMBLE, ROWS))
+        if isinstance(method, GTRL) and method.hindsight:
+            h = hindsight(current, y_td, m, method.hindsight_clip)
     critic_loss, by_logit = 0.0, np.zeros((ENSEMBLE, ROWS))
     for e in range(ENSEMBLE):
         for r in range(ROWS):

@@ -1,7 +1,8 @@
 """Soft actor-critic on a replay buffer that lives on the device.
 
 Haarnoja et al. 2018, with layer norm in all networks, standardised inputs, and batches turned by random angles: walking
-east is walking north with the world turned, so every transition is an example for all directions.
+east is walking north with the world turned, so every transition is an example for all directions. For a body with
+left-right symmetry, half of the transitions are reflected.
 """
 
 from functools import partial
@@ -13,6 +14,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
+from gtrl.experts.mirror import Reflection
 from gtrl.experts.settings import SAC
 from gtrl.io.mlp_file import MLP, Header
 from gtrl.io.mlp_file import Arrays as FileArrays
@@ -26,13 +28,23 @@ Metrics = dict[str, Array]
 
 
 class Layout(NamedTuple):
-    """What the learner knows of a skill."""
+    """What the learner knows of a skill.
+
+    Attributes:
+        inputs: The number of inputs.
+        actions: The number of actions.
+        reward_scale: Rewards are multiplied by it.
+        vectors: Where horizontal vectors start in the inputs.
+        quaternions: Where orientations start in the inputs.
+        mirror: The left-right reflections of inputs and actions, for a symmetric body.
+    """
 
     inputs: int
     actions: int
     reward_scale: float
     vectors: tuple[int, ...]
     quaternions: tuple[int, ...]
+    mirror: tuple[Reflection, Reflection] | None = None
 
 
 class Transitions(NamedTuple):
@@ -155,6 +167,21 @@ def random_angles(key: Array, count: int) -> Array:
     return jax.random.uniform(key, (count,), maxval=4 * jnp.pi)
 
 
+def augmented(steps: Transitions, key: Array, config: SAC, layout: Layout) -> Transitions:
+    """Returns steps turned by random angles, and half of them reflected."""
+    angle_key, mirror_key = jax.random.split(key)
+    inputs, actions, following = steps.inputs, steps.actions, steps.following
+    if config.turn:
+        angle = random_angles(angle_key, len(inputs))
+        inputs, following = turn(inputs, angle, layout), turn(following, angle, layout)
+    if config.mirror and layout.mirror:
+        reflected = jax.random.bernoulli(mirror_key, shape=(len(inputs), 1))
+        of_inputs, of_actions = layout.mirror
+        inputs, following = (jnp.where(reflected, of_inputs.of(rows), rows) for rows in (inputs, following))
+        actions = jnp.where(reflected, of_actions.of(actions), actions)
+    return steps._replace(inputs=inputs, actions=actions, following=following)
+
+
 def loss(
     nets: Nets, target: Critic, moments: Moments, batch: Transitions, key: Array, config: SAC, layout: Layout
 ) -> tuple[Array, Metrics]:
@@ -190,13 +217,10 @@ def loss(
 
 def _update(learner: Learner, replay: Replay, config: SAC, layout: Layout) -> tuple[Learner, Metrics]:
     key = jax.random.fold_in(learner.key, learner.updates)
-    row_key, angle_key, loss_key = jax.random.split(key, 3)
+    row_key, augmentation_key, loss_key = jax.random.split(key, 3)
     size = config.batch_size
     rows = jax.random.randint(row_key, (size,), 0, jnp.minimum(replay.added, len(replay.steps.rewards)))
-    batch = jax.tree.map(lambda column: column[rows], replay.steps)
-    if config.turn:
-        angle = random_angles(angle_key, size)
-        batch = batch._replace(inputs=turn(batch.inputs, angle, layout), following=turn(batch.following, angle, layout))
+    batch = augmented(jax.tree.map(lambda column: column[rows], replay.steps), augmentation_key, config, layout)
     of_nets = jax.grad(loss, has_aux=True)
     gradient, metrics = of_nets(learner.nets, learner.target, learner.moments, batch, loss_key, config, layout)
     change, optimizer = optax.adam(config.lr).update(gradient, learner.optimizer)
@@ -229,11 +253,9 @@ def add(replay: Replay, taken: Transitions) -> Replay:
 def add_only(
     learner: Learner, replay: Replay, taken: Transitions, config: SAC, layout: Layout
 ) -> tuple[Learner, Replay]:
-    """Adds steps of the simulator to the buffer, and their inputs, turned as in batches, to the moments."""
-    inputs = taken.inputs
-    if config.turn:
-        key = jax.random.fold_in(jax.random.fold_in(learner.key, MOMENTS_STREAM), replay.added)
-        inputs = turn(inputs, random_angles(key, len(inputs)), layout)
+    """Adds steps of the simulator to the buffer, and their inputs, augmented as in batches, to the moments."""
+    key = jax.random.fold_in(jax.random.fold_in(learner.key, MOMENTS_STREAM), replay.added)
+    inputs = augmented(taken, key, config, layout).inputs
     return learner._replace(moments=learner.moments.including(inputs)), add(replay, taken)
 
 

@@ -28,6 +28,7 @@ class SAC:
     # simulator steps before the next gradient step when a run continues without its replay buffer, on another machine
     refill: int = checked(50_000, COUNT_OR_ZERO)
     turn: bool = True  # turn each transition by a random angle
+    mirror: bool = True  # reflect half of the transitions, if the body is symmetric (humanoid)
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -89,13 +89,20 @@ class Simulation:
         taken = Step(inputs, actions, rewards, following, falls)
         kept = (copies.goals.copy(), copies.places.copy())
         after = Copies(*now, *kept, copies.ages + 1, copies.episodes.copy(), copies.returns + rewards)
-        episodes = self._renew(after, falls)
+        episodes = self._renew(after, falls, self._lying(after))
         self._direct(after)
         return after, taken, episodes
 
-    def _renew(self, copies: Copies, falls: Array) -> list[Episode]:
+    def _lying(self, copies: Copies) -> Array:
+        """Returns which bodies have not got up in time."""
+        steps = self.skill.recovery_steps
+        if steps is None or self.measuring:
+            return np.zeros(len(copies.ages), bool)
+        return (copies.ages % steps == 0) & self.skill.fallen(copies.physics)
+
+    def _renew(self, copies: Copies, falls: Array, lying: Array) -> list[Episode]:
         """Starts new episodes where one has ended; changes `copies`."""
-        ended = np.flatnonzero(falls | (copies.ages >= self.skill.episode_steps))
+        ended = np.flatnonzero(falls | lying | (copies.ages >= self.skill.episode_steps))
         whole = [k for k in ended if copies.episodes[k] > 0]  # a copy's first episode may be shorter
         episodes = [Episode(int(copies.ages[k]), float(copies.returns[k]), bool(falls[k])) for k in whole]
         for copy in ended:

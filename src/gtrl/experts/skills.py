@@ -15,6 +15,17 @@ from gtrl.envs.falls import ant_has_fallen, humanoid_has_fallen
 from gtrl.envs.isolation import IsolatedEnv
 from gtrl.envs.make import make_environment
 from gtrl.envs.maze import Maze
+from gtrl.experts.mirror import (
+    AXIAL,
+    HORIZONTAL,
+    SCALAR,
+    VECTOR,
+    Reflection,
+    concatenated,
+    joint_angles,
+    opposite_indices,
+    positions,
+)
 from gtrl.experts.settings import check_skill
 from gtrl.tasks import ogbench_task
 
@@ -31,7 +42,10 @@ BALL_WEIGHT, BALL_SCALE = 2.5, 10.0  # reward: (ball's progress to the goal * we
 PROGRESS_SCALE = 100.0  # the humanoid's reward for a metre in the given direction
 STAND_HEIGHT, UPRIGHT = 1.4, 0.9  # of the head in m, and the torso's z axis: no reward is lost above these
 LIMBS = ("left_hand", "left_foot", "right_hand", "right_foot")  # in the order of the observation
+LEANING_SHARE = 0.75  # of the humanoid's episodes start between standing and a random pose, the others as in OGBench
+FLOOR_GAP = 0.01  # m between the floor and a humanoid that starts between standing and a random pose
 NOWHERE = -1  # the number of the place that a copy walks to, if it does not walk to any
+LEANING_STREAM = 1  # a stream of random numbers of its own
 TIME = 0  # index of the time in a state
 
 
@@ -65,6 +79,8 @@ class Skill:
         episode_steps: The length of an episode.
         reward_scale: Rewards are multiplied by it for learning.
         ends_on_fall: Whether a fall ends the episode.
+        recovery_steps: Every so many steps of an episode, a body that lies on the floor starts another one. The episode
+            is truncated, not terminated: the learner bootstraps from its last state. None if it continues.
         steps_up: How many steps a body must have been up for a fall to count.
         vectors: Where horizontal vectors start in the input of an expert. Turning the world turns them.
         quaternions: Where orientations start in the input of an expert.
@@ -77,6 +93,7 @@ class Skill:
     episode_steps: ClassVar[int] = 1000
     reward_scale: ClassVar[float] = 1.0
     ends_on_fall: ClassVar[bool] = True
+    recovery_steps: ClassVar[int | None] = None
     steps_up: ClassVar[int] = 10
     vectors: ClassVar[Sequence[int]]
     quaternions: ClassVar[Sequence[int]] = ()
@@ -86,6 +103,10 @@ class Skill:
         self.env = IsolatedEnv(env)
         self.simulator: Any = self.env.env.unwrapped
         self.model, self.substeps = self.simulator.model, self.simulator.frame_skip
+
+    def mirror(self) -> tuple[Reflection, Reflection] | None:
+        """Returns the left-right reflections of inputs and actions; None if the learner uses no such symmetry."""
+        return None
 
     # --- episodes ---
 
@@ -198,7 +219,7 @@ class Ant(Walker):
 
 
 class Humanoid(Walker):
-    """Walking as a humanoid, after getting up. A fall does not end an episode."""
+    """Walking as a humanoid, after getting up. A fall does not end an episode, but lying for too long truncates it."""
 
     name = "humanoid"
     input_size = 69
@@ -206,6 +227,7 @@ class Humanoid(Walker):
     goal_steps = 200
     reward_scale = 0.1
     ends_on_fall = False
+    recovery_steps = 100
     steps_up = 100
     vectors = (37, 40, 67)  # velocities of the centre of mass and of the torso, direction
     reads_sensors = True
@@ -229,6 +251,40 @@ class Humanoid(Walker):
             )
         specification.add_sensor(name="head_place", type=place, objtype=body, objname="head")
         return specification.compile()
+
+    def mirror(self) -> tuple[Reflection, Reflection]:
+        joints = [self.model.joint(k).name for k in range(1, self.model.njnt)]
+        motors = [self.model.actuator(k).name for k in range(self.model.nu)]
+        angles = joint_angles(joints, self.model.jnt_axis[1:])
+        actions = Reflection(opposite_indices(motors), tuple(angles.signs[joints.index(name)] for name in motors))
+        velocities = VECTOR, VECTOR, AXIAL, angles  # of the centre of mass, the torso (linear, angular) and the joints
+        return concatenated(angles, SCALAR, positions(LIMBS), VECTOR, *velocities, HORIZONTAL), actions
+
+    def start(self, seed: np.random.SeedSequence, open_field: bool = False) -> Start:
+        start = super().start(seed, open_field)
+        rng = np.random.default_rng([*seed.generate_state(4), LEANING_STREAM])
+        if not open_field and rng.random() < LEANING_SHARE:
+            qpos = start.state[1 : 1 + self.model.nq]  # a view
+            self._lean(qpos, rng.random(), rng.uniform(0, 2 * np.pi))
+        return start
+
+    def _lean(self, qpos: Array, share: float, heading: float) -> None:
+        """Moves a random pose towards standing straight, keeping a `share` of it, and puts the body on the floor.
+
+        Poses between the two are those of crouching and stumbling: a way from lying to standing up.
+        """
+        standing = np.array([np.cos(heading / 2), 0, 0, np.sin(heading / 2)])
+        mixed = share * qpos[QUATERNION] + (1 - share) * standing
+        qpos[QUATERNION] = mixed / np.linalg.norm(mixed)
+        qpos[7:] *= share
+        data = self.simulator.data
+        data.qpos[:] = qpos
+        mujoco().mj_kinematics(self.simulator.model, data)
+        model = self.simulator.model
+        own = model.geom_bodyid > 0  # not the floor or a wall: capsules and spheres
+        along = np.where(model.geom_type == mujoco().mjtGeom.mjGEOM_CAPSULE, model.geom_size[:, 1], 0.0)
+        low = data.geom_xpos[:, 2] - model.geom_size[:, 0] - along * np.abs(data.geom_xmat[:, 8])
+        qpos[2] += FLOOR_GAP - low[own].min()
 
     def head_height(self, now: Physics) -> Array:
         """Returns the height of the head."""

@@ -65,7 +65,7 @@ class Trainer:
         self.skill, self.config, self.folder, self.threads = skill, config, folder, threads
         self.schedule, self.seed = schedule or default_schedule(skill.name), seed
         self.simulation = Simulation(skill, threads, seed)
-        symmetry = tuple(skill.vectors), tuple(skill.quaternions)
+        symmetry = tuple(skill.vectors), tuple(skill.quaternions), skill.mirror()
         self.layout = Layout(skill.input_size, skill.model.nu, skill.reward_scale, *symmetry)
         self.checkpoints, self.files = folder / "checkpoints", ReplayFiles(folder / "replay")
         self.recent: deque[Episode] = deque(maxlen=RECENT_EPISODES)
