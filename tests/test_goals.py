@@ -198,6 +198,8 @@ def test_joint_distribution(geometric):
 
 # --- waypoints ---
 
+SOURCES = [source for source in get_args(WaypointSource) if source != "none"]
+
 
 def way(row: int, direction: int, lengths: tuple[int, ...], how: WaypointDraw, gamma: float) -> dict[int, float]:
     """The probabilities of the rows after (direction 1) or before a row, on its trajectory."""
@@ -211,13 +213,14 @@ def way(row: int, direction: int, lengths: tuple[int, ...], how: WaypointDraw, g
 
 
 @pytest.mark.parametrize("how", get_args(WaypointDraw))
-@pytest.mark.parametrize("source", ["state", "goal", "both"])
+@pytest.mark.parametrize("source", SOURCES)
 def test_waypoints(source: WaypointSource, how: WaypointDraw):
     """The joint distribution of state, goal and w: a subgoal where m = 1, elsewhere a waypoint, or s without one."""
     lengths = (4, 3)
     rows, ends = sum(lengths), ends_of(lengths)
     pairs = pair_probabilities(lengths, MIXED, True, 0.9)
-    halves = {"state": [True], "goal": [False], "both": [True, False]}[source]
+    halves = {"state": [True], "goal": [False], "both": [True, False], "random": [None]}[source]
+    transitions = [k for k, end in enumerate(ends) if k < end]
     p = np.zeros((rows,) * 3)
     for i, j in np.ndindex(rows, rows):
         if i < j <= ends[i]:
@@ -225,6 +228,8 @@ def test_waypoints(source: WaypointSource, how: WaypointDraw):
             continue
         for by_state in halves:
             found = way(i, 1, lengths, how, 0.9) if by_state else way(j, -1, lengths, how, 0.9)
+            if by_state is None:
+                found = dict.fromkeys(transitions, 1 / len(transitions))
             for k, share in (found or {i: 1.0}).items():
                 p[i, j, k] += pairs[i, j] * share / len(halves)
     batch = draw(7, numbered(lengths), waypoint=source, waypoint_draw=how)
@@ -233,28 +238,31 @@ def test_waypoints(source: WaypointSource, how: WaypointDraw):
     np.testing.assert_array_equal(batch.has_waypoint, ~np.asarray(batch.decomposable) & (k != i))
 
 
-@pytest.mark.parametrize("source", ["state", "goal", "both"])
+@pytest.mark.parametrize("source", SOURCES)
 def test_flags_of_waypoints(source: WaypointSource):
-    """A waypoint is never the same state as s, and g never comes after the last row of a trajectory."""
-    identity, ends = np.random.default_rng(0).integers(0, 4, sum(LENGTHS)), np.array(ends_of(LENGTHS))
+    """A waypoint is never the same state as s; one-step base cases are for subgoals only."""
+    identity = np.random.default_rng(0).integers(0, 4, sum(LENGTHS))
     batch = draw(8, numbered(identity=identity), value_goals=RANDOM, waypoint=source, waypoint_draw="farthest")
     i, j, k, _ = rows_of(batch)
-    waypoint = np.asarray(batch.has_waypoint)
+    waypoint, m = np.asarray(batch.has_waypoint), np.asarray(batch.decomposable)
     assert (identity[k] != identity[i])[waypoint].all()
     assert 0.3 < waypoint.mean() < 0.9
-    is_last, after = k == ends[k], np.asarray(batch.goal_is_after_subgoal)
     follows = identity[j] == identity[np.minimum(k + 1, len(identity) - 1)]
-    np.testing.assert_array_equal(after, follows & ~is_last)
-    assert (is_last & follows).any() == (source != "goal")  # where the flag would be wrong
+    assert (waypoint & (identity[k] == identity[i + 1])).any()
+    assert (waypoint & follows).any()
+    np.testing.assert_array_equal(batch.subgoal_is_next, (identity[k] == identity[i + 1]) & ~waypoint)
+    np.testing.assert_array_equal(batch.goal_is_after_subgoal, follows & ~waypoint)
+    assert (m & follows).any()
 
 
-def test_waypoints_have_a_logged_action():
+@pytest.mark.parametrize("source", ["both", "random"])
+def test_waypoints_have_a_logged_action(source: WaypointSource):
     data = numbered()
     actions = np.array(data.actions)
     last = np.asarray(data.ends) == np.arange(len(actions))
     actions[last] = np.nan
     data = make_dataset(data.observations, actions, last, data.goals)
-    batch = draw(9, data, value_goals=RANDOM, waypoint="both", waypoint_draw="farthest")
+    batch = draw(9, data, value_goals=RANDOM, waypoint=source, waypoint_draw="farthest")
     k = rows_of(batch)[2][np.asarray(batch.has_waypoint)]
     assert not last[k].any()
     assert len(set(k)) > 1

@@ -6,7 +6,7 @@ the paper, GTRL corrects TRL's error at (s, A); at (s, g) it lies a little above
 
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
-from typing import Any
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -25,9 +25,10 @@ from gtrl.data.shards import Rotation
 from gtrl.nn.networks import Actor, ActorCritic
 from gtrl.theory.anchored import Anchored, transitive_fit
 from gtrl.theory.draws import Draws, dataset_draws, model_draws
-from gtrl.theory.examples import TELEPORTER, small_maze, teleporter, teleporter_log
+from gtrl.theory.examples import TELEPORTER, slip_chain, small_maze, teleporter, teleporter_log
 from gtrl.theory.process import Log, sample_log, uniform
 from gtrl.theory.values import divide_and_conquer_values, graph_distances
+from gtrl.theory.waypoints import all_trajectories
 from gtrl.training import config, driver, loop
 
 pytestmark = pytest.mark.usefixtures("optimized_file")
@@ -117,11 +118,14 @@ def operator(method: Method) -> Anchored:
     if isinstance(method, TRL):
         return transitive_fit(method.gamma, method.kappa)
     return Anchored(
-        method.gamma, method.kappa, method.kappa_one_step, method.selection, method.hindsight, method.hindsight_clip
-    )
+        method.gamma, method.kappa, method.kappa_one_step, method.selection, method.hindsight, method.hindsight_clip,
+        waypoint_product=method.waypoint_product, waypoint_weight=method.waypoint_weight,
+    )  # fmt: skip
 
 
 def draws_of(method: Method, log: Log, **options: Any) -> Draws:
+    if isinstance(method, GTRL):
+        options |= {"waypoint": method.waypoint, "waypoint_draw": method.waypoint_draw}
     return dataset_draws(log, method.states, method.actions, method.gamma, method.value_goals, **options)
 
 
@@ -227,6 +231,21 @@ def test_maze_distinguishes_the_methods():
     tables = [(operator(method).fixed_point(d), d.drawn) for method in variants for d in [draws_of(method, log)]]
     for (one, drawn), (other, also) in combinations(tables, 2):
         assert np.abs(one - other)[drawn & also].max() > 0.05
+
+
+# --- waypoints, which are not in the paper ---
+
+
+@pytest.mark.parametrize("product", ["bound", pytest.param("target", marks=pytest.mark.soak)])
+def test_values_through_waypoints_are_learned(product: Literal["bound", "target"]):
+    """In a chain that slips, from short trajectories and random goals."""
+    chain = slip_chain(5)
+    log = all_trajectories(chain, uniform(chain), 2)
+    fields = FIELDS | {"gamma": 0.9, "states": 5, "value_goals": (0.0, 0.0, 1.0), "waypoint": "random"}
+    method = TabularGTRL(**fields, waypoint_product=product, waypoint_weight=4.0)
+    found, exact = learned_and_exact(method, log)
+    np.testing.assert_allclose(found, exact, rtol=0, atol=0.01)
+    print("DIFF", np.abs(found - exact).max())
 
 
 # --- TRL tends to V_DC as kappa tends to 1, and only then ---

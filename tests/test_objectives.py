@@ -127,9 +127,8 @@ def full_loss(method: GTRL | TRL, nets: ActorCritic, target: Critic, batch: Batc
                 y[e, r] = y_td[e, r]
             else:
                 y[e, r] = max(y_dc[e, r], y_td[e, r]) if method.selection == "max" else y_dc[e, r]
-            if grounded and waypoint[r]:
-                gate = {"critic": sigmoid(predicted[e, r]), "target": current[e, r], "none": 0}[method.waypoint_gate]
-                y[e, r] = max(y_dc[e, r], y_td[e, r]) if y_dc[e, r] > gate else y_td[e, r]
+            if isinstance(method, GTRL) and waypoint[r] and method.waypoint_product == "target":
+                y[e, r] = max(y_dc[e, r], y_td[e, r])
 
     if h is None:
         h = np.ones((ENSEMBLE, ROWS))
@@ -139,12 +138,15 @@ def full_loss(method: GTRL | TRL, nets: ActorCritic, target: Critic, batch: Batc
     for e in range(ENSEMBLE):
         for r in range(ROWS):
             kappa = method.kappa_one_step if grounded and not m[r] else method.kappa
-            if grounded and waypoint[r]:
-                kappa = method.kappa_waypoint
             read = y[e, r] if method.rho_reads == "target" else current[e, r]
             weight = h[e, r] * rho(read, method.lambda_) * slope(predicted[e, r], y[e, r], kappa)
             critic_loss += weight * cross_entropy(predicted[e, r], y[e, r]) / (ENSEMBLE * ROWS)
             by_logit[e, r] = weight * (sigmoid(predicted[e, r]) - y[e, r]) / (ENSEMBLE * ROWS)
+            bounded = isinstance(method, GTRL) and waypoint[r] and method.waypoint_product == "bound"
+            if bounded and y_dc[e, r] > sigmoid(predicted[e, r]):
+                weight = method.waypoint_weight * method.kappa_one_step * rho(read, method.lambda_)
+                critic_loss += weight * cross_entropy(predicted[e, r], y_dc[e, r]) / (ENSEMBLE * ROWS)
+                by_logit[e, r] += weight * (sigmoid(predicted[e, r]) - y_dc[e, r]) / (ENSEMBLE * ROWS)
 
     distill_loss, by_oracle_logit = 0.0, np.zeros((ENSEMBLE, ROWS))
     if nets.oracle_critic is not None:
@@ -490,9 +492,9 @@ METHODS = {
     "gtrl, goals are states": GTRL(**GROUNDED, distill=False),
     "gtrl, composition only": GTRL(**GROUNDED, selection="dc"),
     "gtrl, no hindsight weight": GTRL(**GROUNDED, hindsight=False),
-    "gtrl, waypoints": GTRL(**GROUNDED, waypoint="both", kappa_waypoint=0.65),
-    "gtrl, waypoints, gate at the target": GTRL(**GROUNDED, waypoint="state", waypoint_gate="target"),
-    "gtrl, waypoints, no gate": GTRL(**GROUNDED, waypoint="goal", waypoint_gate="none"),
+    "gtrl, waypoints": GTRL(**GROUNDED, waypoint="both"),
+    "gtrl, waypoints, weight": GTRL(**GROUNDED, waypoint="random", waypoint_weight=2.5),
+    "gtrl, waypoints as targets": GTRL(**GROUNDED, waypoint="goal", waypoint_product="target"),
     "trl": TRL(**SHARED),
     "trl, paper's constants": TRL(gamma=GAMMA, lambda_=0.7),
     "trl, rho reads the critic": TRL(**SHARED, rho_reads="critic"),

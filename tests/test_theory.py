@@ -15,9 +15,9 @@ from gtrl.errors import GtrlError, ProcessError
 from gtrl.tasks import TRAJECTORY_GOALS, VALUE_GOALS, Goals, WaypointDraw, WaypointSource
 from gtrl.theory.anchored import (
     Anchored,
+    bounded_expectiles,
     density_ratio,
     expectiles,
-    gated_expectiles,
     monte_carlo_values,
     transitive_fit,
 )
@@ -339,20 +339,22 @@ def enumerated(
     transitions = rows - len(paths)
     tally: Tally = defaultdict(float)
     source, draw = way
-    halves = {"none": [], "state": ["state"], "goal": ["goal"], "both": ["state", "goal"]}[source]
+    halves = {"none": [], "both": ["state", "goal"]}.get(source, [source])
+    steps = [(path, k) for path in paths for k in range(len(path) - 1)]
 
     def elsewhere(path: Path, i: int, other: Path, j: int, chance: float) -> None:
         """A goal at row j of some path: not decomposable."""
         (s, a), (s_next, a_next) = path[i : i + 2]
         g = other[j][0]
         for half in halves or ["none"]:
-            on, row, direction = (path, i, 1) if half == "state" else (other, j, -1)
-            found = waypoints(on, row, direction, draw, gamma) if half != "none" else []
-            for k, share in found or [(None, 1.0)]:
-                w, a_w, after = s, a, False
-                if k is not None and on[k][0] != s:
-                    (w, a_w), after = on[k], k + 1 < len(on) and on[k + 1][0] == g
-                tally[s, a, g, False, s_next, a_next, w, a_w, after] += (
+            found = {
+                "state": [(path[k], share) for k, share in waypoints(path, i, 1, draw, gamma)],
+                "goal": [(other[k], share) for k, share in waypoints(other, j, -1, draw, gamma)],
+                "random": [(on[k], 1 / len(steps)) for on, k in steps],
+            }.get(half)
+            for (w, a_w), share in found or [((s, a), 1.0)]:
+                pair = (w, a_w) if w != s else (s, a)
+                tally[s, a, g, False, s_next, a_next, *pair, False] += (
                     chance * share / transitions / max(len(halves), 1)
                 )
 
@@ -396,7 +398,7 @@ def test_draws_from_a_log(seed: int, decomposable: Literal["position", "draw"], 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("decomposable", ["position", "draw"])
 @pytest.mark.parametrize("draw", get_args(WaypointDraw))
-@pytest.mark.parametrize("source", ["state", "goal", "both"])
+@pytest.mark.parametrize("source", ["state", "goal", "both", "random"])
 def test_draws_with_waypoints(
     seed: int, decomposable: Literal["position", "draw"], source: WaypointSource, draw: WaypointDraw
 ):
@@ -449,29 +451,44 @@ def test_gtrl_fixed_point_matches_enumeration(seed: int, hindsight: bool, normal
     close(found, np.nan_to_num(expected), atol=1e-7)  # NaN: never drawn, still 0
 
 
-def test_gated_expectiles():
-    """The sum of weight |kappa - 1(x > t)| (x - t) over an entry's draws, by a loop, changes its sign at the result."""
+def test_bounded_expectiles():
+    """At the result, the pulls of an entry's targets and lower bounds, by a loop, cancel."""
     rng = np.random.default_rng(0)
     d = dataset_draws(log_of(random_paths(rng, actions=2)), 4, 2, 0.8)
-    y, closed, weight, kappa = rng.random((4, len(d.s)))
-    kappa, closed = 0.5 + kappa / 2, np.where(rng.random(len(d.s)) < 0.6, y * closed, y)
-    found = gated_expectiles(y, closed, weight, kappa, d)
-
-    def pull(entry: int, x: float) -> float:
-        total = 0.0
-        for i in np.flatnonzero(d.group == entry):
-            target = y[i] if y[i] > x else closed[i]
-            total += weight[i] * abs(kappa[i] - (x > target)) * (x - target)
-        return total
-
-    jumps = 0
+    y, bound, weight, kappa = rng.random((4, len(d.s)))
+    found = bounded_expectiles(y, bound, weight, kappa, 3.0, d)
     for entry, x in enumerate(found):
-        below, above = pull(entry, x - 1e-9), pull(entry, x + 1e-9)
-        assert below <= 0 <= above
-        jumps += above - below > 1e-4
-    assert 0 < jumps < len(found)
-    same = gated_expectiles(y, y, weight, kappa, d)
-    close(same, expectiles(y, weight, kappa, d, np.zeros(len(found))), atol=1e-12)
+        pull = 0.0
+        for i in np.flatnonzero(d.group == entry):
+            pull += weight[i] * (kappa[i] if x < y[i] else 1 - kappa[i]) * (y[i] - x)
+            if bound[i] > x:
+                pull += weight[i] * kappa[i] * 3 * (bound[i] - x)
+        assert pull == pytest.approx(0, abs=1e-12)
+    without = expectiles(y, weight, kappa, d, np.zeros(len(found)))
+    assert ((found > without) == (np.maximum.reduceat(bound, d.first) > without)).all()
+    close(bounded_expectiles(y, bound, weight, kappa, 0.0, d), without, atol=1e-12)
+
+
+@pytest.mark.parametrize("product", ["bound", "target"])
+def test_fit_with_waypoints(product: str):
+    """With expectiles of 1/2, a fit minimises the squared errors; its slope by a loop is 0 at the fit."""
+    rng = np.random.default_rng(1)
+    d = dataset_draws(log_of(random_paths(rng, actions=2)), 4, 2, 0.8, (0.0, 0.0, 1.0), "draw", "random")
+    q = rng.random((4, 2, 4))
+    fit = Anchored(0.8, waypoint_product=product, waypoint_weight=3.0)(q, d)
+    slope, raised = np.zeros_like(q), 0
+    for i in range(len(d.s)):
+        s, a, g, to, by, w, a_w = (int(part[i]) for part in (d.s, d.a, d.g, d.s_next, d.a_next, d.w, d.a_w))
+        x, y = fit[s, a, g], 1 if g == s else 0.8 if g == to else 0.8 * q[to, by, g]
+        through_w = 0.0 if w == s else q[s, a, w] * (1 if w == g else q[w, a_w, g])
+        if product == "target":
+            y = max(y, through_w)
+        slope[s, a, g] += d.probability[i] * (x - y)
+        if product == "bound":
+            slope[s, a, g] -= d.probability[i] * 3 * max(through_w - x, 0)
+            raised += through_w > x
+    close(slope, 0, atol=1e-12)
+    assert raised > 0 or product == "target"
 
 
 def test_density_ratio():

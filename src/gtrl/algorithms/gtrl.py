@@ -53,12 +53,13 @@ class GTRL(Algorithm):
 
     # --- beyond the paper (docs/beyond.md) ---
     # Where the goal is not ahead on the state's trajectory, also compose through a waypoint w: a later state of that
-    # trajectory (state), an earlier one of the goal's (goal), or each of them half of the time (both).
+    # trajectory (state), an earlier one of the goal's (goal), each of them half of the time (both), or any (random).
     waypoint: WaypointSource = "none"
     waypoint_draw: WaypointDraw = "geometric"  # which of these states
-    # The product through a waypoint counts where it exceeds Q(s, a, g) of the critic, of the target, or always (none).
-    waypoint_gate: Literal["critic", "target", "none"] = "critic"
-    kappa_waypoint: float = checked(ONE_STEP_EXPECTILE, EXPECTILE)  # expectile where there is a waypoint
+    # The product through a waypoint is a lower bound, which raises values below it, or the target where it is larger
+    # than the one-step target.
+    waypoint_product: Literal["bound", "target"] = "bound"
+    waypoint_weight: float = checked(1.0, NOT_NEGATIVE)  # of the bound's loss, relative to the one-step target's
     # Compute h from the critic (the paper), or from two small networks that estimate the densities of goals
     hindsight_reads: Literal["critic", "densities"] = "critic"
     density_hidden: tuple[int, ...] = checked((128, 128), WIDTHS)  # hidden layers of these networks
@@ -99,15 +100,8 @@ class GTRL(Algorithm):
         y_td = o.one_step(q_next, batch, self.gamma)  # eq. 6
         y_a = o.select_target(y_dc, y_td, m, self.selection)  # eq. 8
         kappa = o.split_expectile(m, self.kappa, self.kappa_one_step)  # eq. 7
-        if self.waypoint != "none":
-            gate = {
-                "critic": jax.nn.sigmoid(jax.lax.stop_gradient(logit)),
-                "target": jax.nn.sigmoid(current),
-                "none": 0.0,
-            }
-            through_w = o.waypoint_target(y_dc, y_td, gate[self.waypoint_gate])
-            y_a = jnp.where(batch.has_waypoint, through_w, y_a)
-            kappa = jnp.where(batch.has_waypoint, self.kappa_waypoint, kappa)
+        if self.waypoint_product == "target":
+            y_a = jnp.where(batch.has_waypoint, jnp.maximum(y_dc, y_td), y_a)
 
         # --- weights ---
         h, density_loss = self._hindsight_weight(nets, batch, jax.nn.sigmoid(current), q_next, y_td)  # eq. 9
@@ -120,6 +114,9 @@ class GTRL(Algorithm):
 
         # --- the full objective ---
         critic_loss = (weight * o.expectile(logit, y_a, kappa)).mean()  # eq. 10
+        if self.waypoint != "none" and self.waypoint_product == "bound":
+            bound = jnp.where(batch.has_waypoint, self.kappa_one_step * rho * o.lower_bound(logit, y_dc), 0.0)
+            critic_loss += self.waypoint_weight * bound.mean()
         distill_loss = o.distill(oracle_logit, logit)
         actor_loss, metrics = o.ddpg_bc(mean, nets.acting_critic, batch, self.alpha, self.actor_reads)  # eq. 4
         metrics |= {

@@ -34,6 +34,11 @@ def expectile(logit: Array, y: Array, kappa: Array | float) -> Array:
     return asymmetry(jax.nn.sigmoid(logit), y, kappa) * bce(logit, y)
 
 
+def lower_bound(logit: Array, y: Array) -> Array:
+    """The loss L(x, y) where the prediction x is below y, 0 elsewhere: y is a lower bound. Not in the paper."""
+    return jnp.where(y > jax.nn.sigmoid(logit), bce(logit, y), 0.0)
+
+
 # --- targets ---
 
 
@@ -91,11 +96,6 @@ def select_target(y_dc: Array, y_td: Array, m: Array, selection: Selection) -> A
     """
     composed = jnp.maximum(y_dc, y_td) if selection == "max" else y_dc
     return jnp.where(m, composed, y_td)
-
-
-def waypoint_target(y_dc: Array, y_td: Array, gate: Array | float) -> Array:
-    """The target at a waypoint: y_TD, or the product y_DC if that is larger and exceeds `gate`. Not in the paper."""
-    return jnp.where(y_dc > gate, jnp.maximum(y_dc, y_td), y_td)
 
 
 # --- weights ---

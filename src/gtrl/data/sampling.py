@@ -18,7 +18,8 @@ class Batch(NamedTuple):
     goal. `decomposable` (m in the paper) is true if the value goal is later on the same trajectory, however it was
     drawn. Then the subgoal is w = s_k, k uniform on {i, ..., j-1}. Otherwise w is a waypoint if one was asked for and
     found, and k = i if not; a waypoint is never the same state as s_i. The `*_is_*` flags are the base cases of
-    equations 5 and 6.
+    equations 5 and 6. Those for one step from s_i to w or from w to g are false at a waypoint: that one state came
+    right after another does not mean that it always does, and a waypoint uses what was learned of that.
     """
 
     observation: Array  # s_i
@@ -36,9 +37,9 @@ class Batch(NamedTuple):
     goal_is_state: Array  # bool, g = s_i
     goal_is_next: Array  # bool, g = s_{i+1}
     subgoal_is_state: Array  # bool, w = s_i
-    subgoal_is_next: Array  # bool, w = s_{i+1}
+    subgoal_is_next: Array  # bool, w = s_{i+1}; false at a waypoint
     goal_is_subgoal: Array  # bool, g = w
-    goal_is_after_subgoal: Array  # bool, g = s_{k+1}, on one trajectory
+    goal_is_after_subgoal: Array  # bool, g = s_{k+1}; false at a waypoint
     ahead_observation: Array  # s_{i+n}, or the trajectory's last state (with a logged action) if that is earlier
     ahead_action: Array  # the action logged at that state
     ahead_steps: Array  # number of steps from s_i to that state, 1 to n
@@ -169,9 +170,12 @@ def sample_waypoints(
 ) -> Array:
     """Returns the rows k of waypoints for states at i and goals at j; k = i where there is none.
 
-    A waypoint is a later row of the state's trajectory or an earlier row of the goal's, with a logged action. It is
-    another state than that at i.
+    A waypoint is a later row of the state's trajectory, an earlier row of the goal's, or any row, with a logged action.
+    It is another state than that at i.
     """
+    if source == "random":
+        k = dataset.transitions[randint_from_bits(jax.random.bits(key, i.shape), dataset.transitions.shape[0])]
+        return jnp.where(dataset.identity[k] == dataset.identity[i], i, k)
     coin_bits, step_bits = jax.random.bits(key, (2, *i.shape))
     last = dataset.ends[i]
     if dataset.has_action is not None:  # only a trajectory's last row may be without one
@@ -196,7 +200,8 @@ def _waypoint_steps(bits: Array, count: Array, draw: WaypointDraw, gamma: float)
 def gather(dataset: Dataset, i: Array, j: Array, k: Array, actor_j: Array, lookahead: int = 1) -> Batch:
     """Returns the batch of transitions at rows i, value goals at j, subgoals at k and actor goals at actor_j."""
     rows, end = dataset.observations.shape[0], dataset.ends[i]
-    state = dataset.identity
+    state, decomposable = dataset.identity, (j > i) & (j <= end)
+    no_waypoint = decomposable | (k == i)
     steps = jnp.arange(lookahead + 1)
     visits_goal = (i[:, None] + steps <= end[:, None]) & (
         state[jnp.minimum(i[:, None] + steps, rows - 1)] == state[j, None]
@@ -215,15 +220,15 @@ def gather(dataset: Dataset, i: Array, j: Array, k: Array, actor_j: Array, looka
         actor_goal=dataset.goals[actor_j],
         subgoal=dataset.observations[k],
         subgoal_action=dataset.actions[k],
-        decomposable=(j > i) & (j <= end),
+        decomposable=decomposable,
         goal_offset=j - i,
         subgoal_offset=k - i,
         goal_is_state=state[j] == state[i],
         goal_is_next=state[j] == state[i + 1],
         subgoal_is_state=state[k] == state[i],
-        subgoal_is_next=state[k] == state[i + 1],
+        subgoal_is_next=no_waypoint & (state[k] == state[i + 1]),
         goal_is_subgoal=state[j] == state[k],
-        goal_is_after_subgoal=(state[j] == state[k + 1]) & (k != end),  # k is not the last row of any trajectory
+        goal_is_after_subgoal=no_waypoint & (state[j] == state[k + 1]),
         ahead_observation=dataset.observations[ahead],
         ahead_action=dataset.actions[ahead],
         ahead_steps=ahead - i,

@@ -19,8 +19,8 @@ MAX_FITS = 20_000  # until a fixed point is reached
 MAX_NEWTON_STEPS = 100  # in the computation of an expectile
 MIN_POSITIVE = 1e-300  # lower bound of denominators and of arguments of logarithms
 SELECTIONS, NORMALISATIONS, RHO_SOURCES = ("max", "dc"), ("after", "before", "never"), ("critic", "target")
-GATES, RATIOS = ("none", "target", "critic"), ("critic", "densities")
-MAX_BISECTIONS = 60  # in the computation of a gated expectile
+PRODUCTS, RATIOS = ("bound", "target"), ("critic", "densities")
+MAX_BISECTIONS = 60  # in the computation of an expectile with lower bounds
 
 
 @dataclass(frozen=True)
@@ -37,35 +37,39 @@ class Anchored:
     lambda_: float = 0.0  # distance weight: exponent of rho
     rho_reads: str = "critic"  # compute rho from the table's Q(s, a, g), or from the target
     hindsight_reads: str = "critic"  # compute h from the table, or from the densities of goals in the draws
-    kappa_waypoint: float = ONE_STEP_EXPECTILE  # expectile where there is a waypoint
-    # Where there is a waypoint, use its product always, only where it exceeds the table's Q(s, a, g), or only where it
-    # exceeds the value that is fitted.
-    waypoint_gate: str = "none"
+    waypoint_product: str = "bound"  # the product through a waypoint: a lower bound, or the target where it is larger
+    waypoint_weight: float = 1.0  # of the bound, relative to the one-step target
 
     def __post_init__(self) -> None:
         check_discount(self.gamma)
-        for name in ("kappa", "kappa_one_step", "kappa_waypoint"):
+        for name in ("kappa", "kappa_one_step"):
             if not 0 < getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)} and must lie between 0 and 1.")
         for name, known in (
             ("selection", SELECTIONS), ("normalise", NORMALISATIONS), ("rho_reads", RHO_SOURCES),
-            ("hindsight_reads", RATIOS), ("waypoint_gate", GATES),
+            ("hindsight_reads", RATIOS), ("waypoint_product", PRODUCTS),
         ):  # fmt: skip
             if getattr(self, name) not in known:
                 raise UnknownNameError(name, str(getattr(self, name)), known)
 
-    def targets(self, q: np.ndarray, d: Draws) -> tuple[np.ndarray, np.ndarray]:
-        """Returns y_A and y_TD of every draw for a table q (S, A, S). Equations 5, 6 and 8.
+    def one_step(self, q: np.ndarray, d: Draws) -> np.ndarray:
+        """Returns y_TD of every draw for a table q (S, A, S). Equation 6."""
+        return self._base_case(self.gamma * q[d.s_next, d.a_next, d.g], d.g == d.s, d.g == d.s_next)
 
-        A waypoint's target is the larger of y_TD and the product through it.
+    def product(self, q: np.ndarray, d: Draws) -> np.ndarray:
+        """Returns y_DC of every draw. Equation 5.
+
+        At a waypoint, the factors have no base case for a single step, which shows only what happened once.
         """
-        y_td = self._base_case(self.gamma * q[d.s_next, d.a_next, d.g], d.g == d.s, d.g == d.s_next)
-        first = self._base_case(q[d.s, d.a, d.w], d.w == d.s, d.w == d.s_next)
-        second = self._base_case(q[d.w, d.a_w, d.g], d.g == d.w, d.g_after_w)
-        y_dc = first * second
-        y_a = np.where(d.m, np.maximum(y_dc, y_td) if self.selection == "max" else y_dc, y_td)
-        is_open = d.waypoint & (y_dc > q[d.s, d.a, d.g]) if self.waypoint_gate == "target" else d.waypoint
-        return np.where(is_open, np.maximum(y_dc, y_td), y_a), y_td
+        first = self._base_case(q[d.s, d.a, d.w], d.w == d.s, d.m & (d.w == d.s_next))
+        return first * self._base_case(q[d.w, d.a_w, d.g], d.g == d.w, d.g_after_w)
+
+    def targets(self, q: np.ndarray, d: Draws) -> tuple[np.ndarray, np.ndarray]:
+        """Returns y_A and y_TD of every draw. Equation 8."""
+        y_dc, y_td = self.product(q, d), self.one_step(q, d)
+        larger = np.maximum(y_dc, y_td)
+        y_a = np.where(d.m, larger if self.selection == "max" else y_dc, y_td)
+        return np.where(d.waypoint & (self.waypoint_product == "target"), larger, y_a), y_td
 
     def weights(self, q: np.ndarray, d: Draws, y_a: np.ndarray, y_td: np.ndarray) -> np.ndarray:
         """Returns the weight of every draw: the product of its probability, h (equation 9) and rho."""
@@ -90,10 +94,10 @@ class Anchored:
         """The fit to the targets that q produces; entries that are never drawn keep their value."""
         y_a, y_td = self.targets(q, d)
         kappa = np.where(d.m, self.kappa, self.kappa_one_step)  # equation 7
-        kappa = np.where(d.waypoint, self.kappa_waypoint, kappa)
         fitted, weight = q.copy(), self.weights(q, d, y_a, y_td)
-        if self.waypoint_gate == "critic":
-            fitted[d.entry] = gated_expectiles(y_a, np.where(d.waypoint, y_td, y_a), weight, kappa, d)
+        if self.waypoint_product == "bound" and d.waypoint.any():
+            bound = np.where(d.waypoint, self.product(q, d), 0.0)
+            fitted[d.entry] = bounded_expectiles(y_a, bound, weight, kappa, self.waypoint_weight, d)
         else:
             fitted[d.entry] = expectiles(y_a, weight, kappa, d, q[d.entry])
         return fitted
@@ -143,20 +147,22 @@ def expectiles(y: np.ndarray, weight: np.ndarray, kappa: np.ndarray, d: Draws, s
     return x
 
 
-def gated_expectiles(y: np.ndarray, closed: np.ndarray, weight: np.ndarray, kappa: np.ndarray, d: Draws) -> np.ndarray:
-    """Returns the weighted expectile of each entry, where a target is y if that exceeds the expectile, else `closed`.
+def bounded_expectiles(
+    y: np.ndarray, bound: np.ndarray, weight: np.ndarray, kappa: np.ndarray, bound_weight: float, d: Draws
+) -> np.ndarray:
+    """Returns the weighted expectile of each entry where each draw also has a lower bound.
 
-    That is the x at which the sum of weight |kappa - 1(x > t)| (x - t), with t = y or `closed`, changes its sign. The
-    sum increases with x: it jumps upwards where a target changes from y to the smaller `closed`. So there is one such
-    x, found by bisection, and it increases with all y and `closed`.
+    That is the root x of the sum of weight (|kappa - 1(x > y)| (x - y) - kappa bound_weight max(bound - x, 0)). It
+    increases with x, so that bisection finds the root, and decreases with y and with the bound. So the root is at least
+    the expectile and increases with all targets and bounds.
     """
     low, high = np.zeros((2, len(d.first)))
     high += 1
     for _ in range(MAX_BISECTIONS):
         x = (low + high) / 2
         here = x[d.group]
-        target = np.where(y > here, y, closed)
-        slope = np.add.reduceat(weight * np.abs(kappa - (here > target)) * (here - target), d.first)
+        pull = np.abs(kappa - (here > y)) * (here - y) - kappa * bound_weight * np.maximum(bound - here, 0)
+        slope = np.add.reduceat(weight * pull, d.first)
         low, high = np.where(slope > 0, low, x), np.where(slope > 0, x, high)
     return low  # exactly 0 where all targets are 0
 

@@ -18,7 +18,11 @@ from gtrl.errors import ProcessError, UnknownNameError
 from gtrl.tasks import VALUE_GOALS, Goals, WaypointDraw, WaypointSource
 from gtrl.theory.process import Log, Process, check_behaviour, check_discount, check_distribution
 
-WAYPOINT_SHARES = {"none": (0.0, 0.0), "state": (1.0, 0.0), "goal": (0.0, 1.0), "both": (0.5, 0.5)}  # by source
+# From the state's trajectory, from the goal's, and from anywhere, by source.
+WAYPOINT_SHARES = {
+    "none": (0.0, 0.0, 0.0), "state": (1.0, 0.0, 0.0), "goal": (0.0, 1.0, 0.0), "both": (0.5, 0.5, 0.0),
+    "random": (0.0, 0.0, 1.0),
+}  # fmt: skip
 MAX_UNMERGED_DRAWS = 4_000_000  # equal draws are merged when more than this many are stored
 
 
@@ -37,7 +41,7 @@ class Draws:
     a_next: np.ndarray
     w: np.ndarray  # s where m = 0 and there is no waypoint
     a_w: np.ndarray
-    g_after_w: np.ndarray  # bool: g is the successor of this visit to w
+    g_after_w: np.ndarray  # bool: m = 1, and g is the successor of this visit to w
 
     @property
     def waypoint(self) -> np.ndarray:
@@ -94,16 +98,12 @@ class _DrawCollector:
             self._merge()
 
     def add_m_0(self, log: Log, chance: np.ndarray, row: Any, g: Any, k: Any) -> None:
-        """Adds draws with m = 0: the state at a row, a goal g, and the waypoint at row k, unless it is the same state.
-
-        The row after a trajectory's last one belongs to another trajectory, so a goal never comes after it.
-        """
+        """Adds draws with m = 0: the state at a row, a goal g, the waypoint at row k unless it is the same state."""
         state, action = log.states, log.actions
         none = state[k] == state[row]
-        after = (state[np.minimum(k + 1, len(state) - 1)] == g) & (k < log.ends[k])
         self.add(
             chance, state[row], action[row], g, 0, state[row + 1], action[row + 1],
-            np.where(none, state[row], state[k]), np.where(none, action[row], action[k]), after & ~none,
+            np.where(none, state[row], state[k]), np.where(none, action[row], action[k]), 0,
         )  # fmt: skip
 
     def _merge(self) -> None:
@@ -187,7 +187,7 @@ def _add_goals_elsewhere(
     `ahead` says how often each state comes later on the trajectory of each row (N, S), if such goals have m = 1.
     """
     i, rows, state, states = log.transitions, np.arange(len(log.ends)), log.states, collector.sizes[0]
-    from_state, from_goal = WAYPOINT_SHARES[source]
+    from_state, from_goal, from_anywhere = WAYPOINT_SHARES[source]
     current, anywhere = mixture[0] / len(i), mixture[2] / len(i) / len(rows)
     every_state, first_rows = np.arange(states), ~np.isin(rows - 1, i)
     for first in (False, True):  # the goal's row is the first of its trajectory, which has no past
@@ -197,10 +197,13 @@ def _add_goals_elsewhere(
         chance = anywhere * count
         chance[np.arange(len(i)), state[i]] += current * (first_rows[i] == first)
         here = i[:, None]
-        collector.add_m_0(log, (1 - from_state - from_goal * (not first)) * chance, here, every_state, here)
+        without = 1 - from_state - from_goal * (not first) - from_anywhere
+        collector.add_m_0(log, without * chance, here, every_state, here)
         if from_state:
             way, k, share = _waypoint_rows(i, log.ends[i], draw, gamma)
             collector.add_m_0(log, from_state * share * chance[way], i[way, None], every_state, k)
+        for k in i if from_anywhere else ():
+            collector.add_m_0(log, from_anywhere / len(i) * chance, here, every_state, k)
     if from_goal:
         starts = np.maximum.accumulate(np.where(first_rows, rows, 0))
         way, k, share = _waypoint_rows(rows, starts, draw, gamma)
@@ -262,7 +265,6 @@ def model_draws(
     if rows.shape != (states,):
         raise ProcessError(f"rows must have one frequency for each of the {states} states, not shape {rows.shape}.")
     check_distribution("rows", rows)
-    lands = process.dense.reshape(states * actions, states)
     if waypoints is not None:
         if waypoints.shape != (states * actions,) * 2:
             raise ProcessError(f"waypoints must have shape {(states * actions,) * 2}, not {waypoints.shape}.")
@@ -300,9 +302,7 @@ def model_draws(
             continue
         way = elsewhere[:, :, None] * waypoints[y][:, None]  # (Y, S, X)
         w, a_w = np.divmod(np.where(every_pair // actions == s, x, every_pair), actions)  # s itself is none
-        for after, chance_of in ((1, lands), (0, 1 - lands)):
-            where = every_state[:, None], 0, to[..., None], by[..., None], w, a_w, after * (w != s)
-            collector.add(way * chance_of.T, s, a, *where)
+        collector.add(way, s, a, every_state[:, None], 0, to[..., None], by[..., None], w, a_w, 0)
     return collector.draws()
 
 

@@ -26,6 +26,63 @@ def teleporter_log(lucky: int = 1, unlucky: int = 1) -> Log:
     return Log.of([(path, [0] * len(path)) for path in [by_a] * lucky + [by_b] * unlucky])
 
 
+# --- chains, whose last state is the goal and absorbing; for docs/beyond.md ---
+
+SURE, GAMBLE = 0, 1  # the actions in the first state of `gamble`
+SURE_STEPS, LUCKY_STEPS, UNLUCKY_STEPS, SHARED_STEPS = 17, 2, 10, 12
+
+
+def corridor(states: int) -> Process:
+    """Returns a process that moves one state ahead in each step, with certainty."""
+    return _chain([{k + 1: 1.0} for k in range(states - 1)])
+
+
+def slip_chain(states: int = 13, slip: float = 0.5) -> Process:
+    """Returns a chain in which a step fails with this probability."""
+    return _chain([{k: slip, k + 1: 1 - slip} for k in range(states - 1)])
+
+
+def delay_chain(stages: int = 4, delay: int = 5) -> Process:
+    """Returns a chain of stages, each of which takes one step or, half of the time, `delay` steps more."""
+    rows = []
+    for stage in range(stages):
+        first = stage * (delay + 1)
+        rows.append({first + 1: 0.5, first + delay + 1: 0.5})
+        rows += [{first + k + 1: 1.0} for k in range(1, delay + 1)]
+    return _chain(rows)
+
+
+def gamble() -> Process:
+    """Returns a process with one choice, in its first state.
+
+    The sure action takes 17 steps to the goal. The other one takes 2 or 10 steps, each half of the time, to a state
+    from which it is 12 more.
+    """
+    lucky = SURE_STEPS  # the first state after luck; those of the sure way have smaller numbers
+    unlucky = lucky + LUCKY_STEPS - 1
+    merged = unlucky + UNLUCKY_STEPS - 1
+    goal = merged + SHARED_STEPS
+    p = np.zeros((goal + 1, 2, goal + 1))
+    p[np.arange(goal), :, np.arange(1, goal + 1)] = 1
+    for here, there in ((lucky - 1, goal), (unlucky - 1, merged), (goal, goal)):  # ends of the three ways
+        p[here] = 0
+        p[here, :, there] = 1
+    p[0, GAMBLE] = 0
+    p[0, GAMBLE, [lucky, unlucky]] = 0.5
+    return Process.from_dense(p)
+
+
+def _chain(rows: list[dict[int, float]]) -> Process:
+    """Returns a process with one action from the probabilities of the next states; the last state is absorbing."""
+    p = np.zeros((len(rows) + 1, 1, len(rows) + 1))
+    for state, row in enumerate([*rows, {len(rows): 1.0}]):
+        for following, chance in row.items():
+            p[state, 0, following] = chance
+    return Process.from_dense(p)
+
+
+# --- mazes ---
+
 # The teleporter next to x leads to A, directly above the goal, or to B, at the far end of a long corridor.
 TELEPORT_MAZE = (
     "#############",
