@@ -143,7 +143,7 @@ def full_loss(method: GTRL | TRL, nets: ActorCritic, target: Critic, batch: Batc
             critic_loss += weight * cross_entropy(predicted[e, r], y[e, r]) / (ENSEMBLE * ROWS)
             by_logit[e, r] = weight * (sigmoid(predicted[e, r]) - y[e, r]) / (ENSEMBLE * ROWS)
             bounded = isinstance(method, GTRL) and waypoint[r] and method.waypoint_product == "bound"
-            if bounded and y_dc[e, r] > sigmoid(predicted[e, r]):
+            if isinstance(method, GTRL) and bounded and y_dc[e, r] > sigmoid(predicted[e, r]):
                 weight = method.waypoint_weight * method.kappa_one_step * rho(read, method.lambda_)
                 critic_loss += weight * cross_entropy(predicted[e, r], y_dc[e, r]) / (ENSEMBLE * ROWS)
                 by_logit[e, r] += weight * (sigmoid(predicted[e, r]) - y_dc[e, r]) / (ENSEMBLE * ROWS)

@@ -81,13 +81,6 @@ class GTRL(Algorithm):
         s, a, g, m = batch.observation, batch.action, batch.value_goal, batch.decomposable
         w, a_w = batch.subgoal, batch.subgoal_action
 
-        # --- predictions ---
-        logit, oracle_logit, mean = fused(
-            (nets.critic, s, a, g),
-            (nets.oracle_critic, s, a, batch.value_goal_oracle),
-            (nets.actor, s, batch.actor_goal),
-        )
-
         # --- targets, computed with the target critic: no gradient ---
         to_subgoal, from_subgoal, following, current = fused(
             (target, s, a, w),
@@ -113,6 +106,11 @@ class GTRL(Algorithm):
             weight *= o.bootstrap_weight(batch, may_bootstrap)
 
         # --- the full objective ---
+        logit, oracle_logit, mean = fused(
+            (nets.critic, s, a, g),
+            (nets.oracle_critic, s, a, batch.value_goal_oracle),
+            (nets.actor, s, batch.actor_goal),
+        )
         critic_loss = (weight * o.expectile(logit, y_a, kappa)).mean()  # eq. 10
         if self.waypoint != "none" and self.waypoint_product == "bound":
             bound = jnp.where(batch.has_waypoint, self.kappa_one_step * rho * o.lower_bound(logit, y_dc), 0.0)
@@ -130,7 +128,7 @@ class GTRL(Algorithm):
         }
         if self.waypoint != "none":
             metrics["waypoints"] = batch.has_waypoint.mean()
-            metrics["waypoint_selected"] = o.share(y_a > y_td, batch.has_waypoint)
+            metrics["waypoint_raises"] = o.share(y_dc > jax.nn.sigmoid(logit), batch.has_waypoint)
         return o.total(metrics, critic=critic_loss, distill=distill_loss, actor=actor_loss, **density_loss)
 
     def _hindsight_weight(

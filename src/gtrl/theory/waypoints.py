@@ -42,14 +42,13 @@ class Variant:
     product: str = "bound"
     weight: float = 1.0
 
-    def draws(self, log: Log, process: Process, mixture: Goals = RANDOM_GOALS) -> Draws:
+    def draws(self, log: Log, process: Process, gamma: float = GAMMA, mixture: Goals = RANDOM_GOALS) -> Draws:
         """Returns the draws of the sampler, as if the log were repeated infinitely often."""
-        sizes = process.states, process.actions
-        return dataset_draws(log, *sizes, GAMMA, mixture, "draw", self.source, self.draw)
+        return dataset_draws(log, process.states, process.actions, gamma, mixture, "draw", self.source, self.draw)
 
-    def operator(self, **fields: Any) -> Anchored:
+    def operator(self, gamma: float = GAMMA, **fields: Any) -> Anchored:
         """Returns GTRL's fit."""
-        return Anchored(GAMMA, waypoint_product=self.product, waypoint_weight=self.weight, **fields)
+        return Anchored(gamma, waypoint_product=self.product, waypoint_weight=self.weight, **fields)
 
 
 # In the order of the tables of docs/beyond.md.
