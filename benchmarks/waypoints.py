@@ -12,7 +12,7 @@ from gtrl import console
 from gtrl.tasks import VALUE_GOALS
 from gtrl.theory.checks import Case, named_cases, teleport_maze_case
 from gtrl.theory.values import behaviour_values, divide_and_conquer_values, optimal_values, state_action_values
-from gtrl.theory.waypoints import VARIANTS, cases, exact_values, fits_until_known, fixed_points
+from gtrl.theory.waypoints import ALL_BOUNDS, VARIANTS, cases, exact_values, fits_until_known, fixed_points
 
 DISTANCES, LENGTHS = [8, 16, 32, 64], (4, 8)
 
@@ -49,7 +49,7 @@ def maze_table(name: str, case: Case) -> None:
     )
     v_dc = divide_and_conquer_values(process, gamma)
     rows = []
-    for label, variant in VARIANTS.items():
+    for label, variant in (VARIANTS | ALL_BOUNDS).items():
         d = variant.draws(log, process, gamma, VALUE_GOALS)
         q = variant.operator(gamma).fixed_point(d)
         connected = np.zeros_like(d.drawn)

@@ -25,8 +25,8 @@ from gtrl.data.shards import Rotation
 from gtrl.nn.networks import Actor, ActorCritic
 from gtrl.theory.anchored import Anchored, transitive_fit
 from gtrl.theory.draws import Draws, dataset_draws, model_draws
-from gtrl.theory.examples import TELEPORTER, slip_chain, small_maze, teleporter, teleporter_log
-from gtrl.theory.process import Log, sample_log, uniform
+from gtrl.theory.examples import TELEPORTER, small_maze, teleporter, teleporter_log
+from gtrl.theory.process import Log, Process, sample_log, uniform
 from gtrl.theory.values import divide_and_conquer_values, graph_distances
 from gtrl.theory.waypoints import all_trajectories
 from gtrl.training import config, driver, loop
@@ -119,7 +119,7 @@ def operator(method: Method) -> Anchored:
         return transitive_fit(method.gamma, method.kappa)
     return Anchored(
         method.gamma, method.kappa, method.kappa_one_step, method.selection, method.hindsight, method.hindsight_clip,
-        waypoint_product=method.waypoint_product, waypoint_weight=method.waypoint_weight,
+        waypoint_product=method.waypoint_product, bound_weight=method.bound_weight,
     )  # fmt: skip
 
 
@@ -236,16 +236,26 @@ def test_maze_distinguishes_the_methods():
 # --- waypoints, which are not in the paper ---
 
 
-@pytest.mark.parametrize("product", ["bound", pytest.param("target", marks=pytest.mark.soak)])
-def test_values_through_waypoints_are_learned(product: Literal["bound", "target"]):
-    """In a chain that slips, from short trajectories and random goals."""
-    chain = slip_chain(5)
-    log = all_trajectories(chain, uniform(chain), 2)
-    fields = FIELDS | {"gamma": 0.9, "states": 5, "value_goals": (0.0, 0.0, 1.0), "waypoint": "random"}
-    method = TabularGTRL(**fields, waypoint_product=product, waypoint_weight=4.0)
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"waypoint": "random", "bound_weight": 4.0},
+        pytest.param({"waypoint": "random", "waypoint_product": "target"}, marks=pytest.mark.soak),
+        pytest.param({"selection": "bound"}, marks=pytest.mark.soak),
+    ],
+)
+def test_values_through_waypoints_are_learned(rule: dict[str, Any]):
+    """In a corridor whose second action stays where it is, which the behaviour does half of the time."""
+    p = np.zeros((5, 2, 5))
+    p[np.arange(4), 0, np.arange(1, 5)] = p[np.arange(5), 1, np.arange(5)] = p[4, 0, 4] = 1
+    process = Process.from_dense(p)
+    log = all_trajectories(process, uniform(process), 2)
+    plain = TabularGTRL(**FIELDS | {"gamma": 0.9, "states": 5, "actions": 2})
+    method = replace(plain, **rule)
     found, exact = learned_and_exact(method, log)
-    np.testing.assert_allclose(found, exact, rtol=0, atol=0.01)
-    print("DIFF", np.abs(found - exact).max())
+    np.testing.assert_allclose(found, exact, rtol=0, atol=0.006)  # seen: .0020, .0010 and .0008 off
+    without = operator(plain).fixed_point(draws_of(plain, log), start=UNFITTED)
+    assert np.abs(exact - without).max() > 0.05
 
 
 # --- TRL tends to V_DC as kappa tends to 1, and only then ---

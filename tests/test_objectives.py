@@ -114,7 +114,7 @@ def full_loss(method: GTRL | TRL, nets: ActorCritic, target: Critic, batch: Batc
     current = sigmoid(logits(target, b.observation, b.action, b.value_goal))
     predicted = logits(nets.critic, b.observation, b.action, b.value_goal)
 
-    y_dc, y_td, y = (np.zeros((ENSEMBLE, ROWS)) for _ in range(3))
+    y_dc, y_td, y, through_w = (np.zeros((ENSEMBLE, ROWS)) for _ in range(4))
     for e in range(ENSEMBLE):
         for r in range(ROWS):
             first = factor(to_subgoal[e, r], b.subgoal_is_state[r], b.subgoal_is_next[r])
@@ -126,9 +126,13 @@ def full_loss(method: GTRL | TRL, nets: ActorCritic, target: Critic, batch: Batc
             elif not m[r]:
                 y[e, r] = y_td[e, r]
             else:
-                y[e, r] = max(y_dc[e, r], y_td[e, r]) if method.selection == "max" else y_dc[e, r]
-            if isinstance(method, GTRL) and waypoint[r] and method.waypoint_product == "target":
-                y[e, r] = max(y_dc[e, r], y_td[e, r])
+                larger = max(y_dc[e, r], y_td[e, r])
+                y[e, r] = {"max": larger, "dc": y_dc[e, r], "bound": y_td[e, r]}[method.selection]
+            if isinstance(method, GTRL):
+                if not b.subgoal_is_state[r]:
+                    through_w[e, r] = to_subgoal[e, r] * (1 if b.goal_is_subgoal[r] else from_subgoal[e, r])
+                if waypoint[r] and method.waypoint_product == "target":
+                    y[e, r] = max(through_w[e, r], y_td[e, r])
 
     if h is None:
         h = np.ones((ENSEMBLE, ROWS))
@@ -137,16 +141,19 @@ def full_loss(method: GTRL | TRL, nets: ActorCritic, target: Critic, batch: Batc
     critic_loss, by_logit = 0.0, np.zeros((ENSEMBLE, ROWS))
     for e in range(ENSEMBLE):
         for r in range(ROWS):
-            kappa = method.kappa_one_step if grounded and not m[r] else method.kappa
+            one_step = isinstance(method, GTRL) and (not m[r] or method.selection == "bound")
+            kappa = method.kappa_one_step if isinstance(method, GTRL) and one_step else method.kappa
             read = y[e, r] if method.rho_reads == "target" else current[e, r]
             weight = h[e, r] * rho(read, method.lambda_) * slope(predicted[e, r], y[e, r], kappa)
             critic_loss += weight * cross_entropy(predicted[e, r], y[e, r]) / (ENSEMBLE * ROWS)
             by_logit[e, r] = weight * (sigmoid(predicted[e, r]) - y[e, r]) / (ENSEMBLE * ROWS)
-            bounded = isinstance(method, GTRL) and waypoint[r] and method.waypoint_product == "bound"
-            if isinstance(method, GTRL) and bounded and y_dc[e, r] > sigmoid(predicted[e, r]):
-                weight = method.waypoint_weight * method.kappa_one_step * rho(read, method.lambda_)
-                critic_loss += weight * cross_entropy(predicted[e, r], y_dc[e, r]) / (ENSEMBLE * ROWS)
-                by_logit[e, r] += weight * (sigmoid(predicted[e, r]) - y_dc[e, r]) / (ENSEMBLE * ROWS)
+            if not isinstance(method, GTRL):
+                continue
+            bounded = method.selection == "bound" if m[r] else waypoint[r] and method.waypoint_product == "bound"
+            if bounded and through_w[e, r] > sigmoid(predicted[e, r]):
+                weight = method.bound_weight * method.kappa_one_step * rho(read, method.lambda_)
+                critic_loss += weight * cross_entropy(predicted[e, r], through_w[e, r]) / (ENSEMBLE * ROWS)
+                by_logit[e, r] += weight * (sigmoid(predicted[e, r]) - through_w[e, r]) / (ENSEMBLE * ROWS)
 
     distill_loss, by_oracle_logit = 0.0, np.zeros((ENSEMBLE, ROWS))
     if nets.oracle_critic is not None:
@@ -493,8 +500,10 @@ METHODS = {
     "gtrl, composition only": GTRL(**GROUNDED, selection="dc"),
     "gtrl, no hindsight weight": GTRL(**GROUNDED, hindsight=False),
     "gtrl, waypoints": GTRL(**GROUNDED, waypoint="both"),
-    "gtrl, waypoints, weight": GTRL(**GROUNDED, waypoint="random", waypoint_weight=2.5),
+    "gtrl, waypoints, weight": GTRL(**GROUNDED, waypoint="random", bound_weight=2.5),
     "gtrl, waypoints as targets": GTRL(**GROUNDED, waypoint="goal", waypoint_product="target"),
+    "gtrl, subgoals as bounds": GTRL(**GROUNDED, selection="bound"),
+    "gtrl, all bounds": GTRL(**GROUNDED, selection="bound", waypoint="state", bound_weight=3.0),
     "trl": TRL(**SHARED),
     "trl, paper's constants": TRL(gamma=GAMMA, lambda_=0.7),
     "trl, rho reads the critic": TRL(**SHARED, rho_reads="critic"),

@@ -558,10 +558,13 @@ def optimal(case: Case) -> np.ndarray:
 
 
 def between_behaviour_and_optimum(
-    case: Case, operator: Callable[[float], Anchored], waypoints: Waypoints
+    case: Case, operator: Callable[[float], Anchored], waypoints: Waypoints, mixture: Goals = RANDOM
 ) -> np.ndarray:
-    """The fits rise from 0 to Q_A, between Q^beta and Q*; at the actions that are taken. Returns Q_A."""
-    draws = model_draws(case.process, case.beta, case.gamma, RANDOM, waypoints=waypoints(case))
+    """The fits rise from 0 to Q_A, between Q^beta and Q*; at the actions that are taken. Returns Q_A.
+
+    The successors of each entry follow the process, as Proposition 3 assumes.
+    """
+    draws = model_draws(case.process, case.beta, case.gamma, mixture, restored=True, waypoints=waypoints(case))
     q, taken, q_star = np.zeros((*case.beta.shape, case.process.states)), case.beta > 0, optimal(case)
     for _ in range(400):
         before, q = q, operator(case.gamma)(q, draws)
@@ -579,9 +582,21 @@ def between_behaviour_and_optimum(
 def test_values_with_lower_bounds_stay_below_the_optimum(waypoints: Waypoints, case: Case):
     """With any weight of the bounds; more weight gives higher values."""
     low, high = (
-        between_behaviour_and_optimum(case, waypoint_fit(waypoint_weight=weight), waypoints) for weight in (1.0, 20.0)
+        between_behaviour_and_optimum(case, waypoint_fit(bound_weight=weight), waypoints) for weight in (1.0, 20.0)
     )
     assert below(low, high, SETTLED)
+
+
+@pytest.mark.parametrize("goals", [VALUE_GOALS, TRAJECTORY_GOALS])
+@settings(some, max_examples=30)
+@given(bracket_cases)
+def test_subgoals_as_lower_bounds_stay_below_the_optimum(goals: Goals, case: Case):
+    """Goals ahead on the trajectory too, under the assumptions of Proposition 3, whose bound is V_DC."""
+    between_behaviour_and_optimum(case, waypoint_fit(selection="bound", bound_weight=5.0), ahead, goals)
+
+
+def test_subgoals_as_targets_may_exceed_the_optimum():
+    refuted(bracket_cases, lambda case: between_behaviour_and_optimum(case, waypoint_fit(), ahead, VALUE_GOALS))
 
 
 class AsTargets(Anchored):
@@ -595,7 +610,7 @@ class WithBaseCases(Anchored):
     """A waypoint that is the next state on this trajectory counts as one step away, though chance led there."""
 
     def product(self, q: np.ndarray, d: Draws) -> np.ndarray:
-        return np.multiply(*legs(self.gamma, q, d))
+        return np.where(d.w == d.s, 0, np.multiply(*legs(self.gamma, q, d)))
 
 
 class ThroughItself(Anchored):

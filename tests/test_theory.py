@@ -455,18 +455,20 @@ def test_bounded_expectiles():
     """At the result, the pulls of an entry's targets and lower bounds, by a loop, cancel."""
     rng = np.random.default_rng(0)
     d = dataset_draws(log_of(random_paths(rng, actions=2)), 4, 2, 0.8)
-    y, bound, weight, kappa = rng.random((4, len(d.s)))
-    found = bounded_expectiles(y, bound, weight, kappa, 3.0, d)
+    y, weight, kappa, bound, bound_weight = rng.random((5, len(d.s)))
+    found = bounded_expectiles(y, weight, kappa, bound, bound_weight, d)
     for entry, x in enumerate(found):
         pull = 0.0
         for i in np.flatnonzero(d.group == entry):
             pull += weight[i] * (kappa[i] if x < y[i] else 1 - kappa[i]) * (y[i] - x)
             if bound[i] > x:
-                pull += weight[i] * kappa[i] * 3 * (bound[i] - x)
+                pull += bound_weight[i] * (bound[i] - x)
         assert pull == pytest.approx(0, abs=1e-12)
     without = expectiles(y, weight, kappa, d, np.zeros(len(found)))
-    assert ((found > without) == (np.maximum.reduceat(bound, d.first) > without)).all()
-    close(bounded_expectiles(y, bound, weight, kappa, 0.0, d), without, atol=1e-12)
+    raised = np.maximum.reduceat(bound, d.first) > without
+    assert (found[raised] > without[raised]).all()
+    close(found[~raised], without[~raised], atol=1e-12)
+    close(bounded_expectiles(y, weight, kappa, bound, 0 * bound, d), without, atol=1e-12)
 
 
 @pytest.mark.parametrize("product", ["bound", "target"])
@@ -475,7 +477,7 @@ def test_fit_with_waypoints(product: str):
     rng = np.random.default_rng(1)
     d = dataset_draws(log_of(random_paths(rng, actions=2)), 4, 2, 0.8, (0.0, 0.0, 1.0), "draw", "random")
     q = rng.random((4, 2, 4))
-    fit = Anchored(0.8, waypoint_product=product, waypoint_weight=3.0)(q, d)
+    fit = Anchored(0.8, waypoint_product=product, bound_weight=3.0)(q, d)
     slope, raised = np.zeros_like(q), 0
     for i in range(len(d.s)):
         s, a, g, to, by, w, a_w = (int(part[i]) for part in (d.s, d.a, d.g, d.s_next, d.a_next, d.w, d.a_w))

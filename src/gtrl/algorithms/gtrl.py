@@ -40,7 +40,9 @@ class GTRL(Algorithm):
     alpha: float = checked(0.1, NOT_NEGATIVE)  # behaviour cloning coefficient
     kappa: float = checked(SUBGOAL_EXPECTILE, EXPECTILE)  # expectile for goals ahead on the trajectory (m = 1)
     kappa_one_step: float = checked(ONE_STEP_EXPECTILE, EXPECTILE)  # expectile for all other goals (m = 0)
-    selection: o.Selection = "max"  # target where m = 1: the larger of y_dc and y_td (max), or always y_dc (dc)
+    # Target where m = 1: the larger of y_dc and y_td (max), always y_dc (dc), or y_td with the composition as a lower
+    # bound (bound, which is not in the paper)
+    selection: o.Selection = "max"
     hindsight: bool = True  # apply the hindsight weight h (equation 9)
     hindsight_clip: float = checked(HINDSIGHT_CLIP, NOT_NEGATIVE)  # c: h is clipped to [1/(1+c), 1+c]
     # h is divided by y_td, base cases included (Algorithm 1), or by gamma Q(s', a', g) without them (authors' code)
@@ -59,7 +61,7 @@ class GTRL(Algorithm):
     # The product through a waypoint is a lower bound, which raises values below it, or the target where it is larger
     # than the one-step target.
     waypoint_product: Literal["bound", "target"] = "bound"
-    waypoint_weight: float = checked(1.0, NOT_NEGATIVE)  # of the bound's loss, relative to the one-step target's
+    bound_weight: float = checked(1.0, NOT_NEGATIVE)  # of lower bounds, relative to the one-step target
     # Compute h from the critic (the paper), or from two small networks that estimate the densities of goals
     hindsight_reads: Literal["critic", "densities"] = "critic"
     density_hidden: tuple[int, ...] = checked((128, 128), WIDTHS)  # hidden layers of these networks
@@ -88,13 +90,15 @@ class GTRL(Algorithm):
             (target, batch.next_observation, batch.next_action, g),
             (target, s, a, g),
         )
-        y_dc = o.compose(jax.nn.sigmoid(to_subgoal), jax.nn.sigmoid(from_subgoal), batch, self.gamma)  # eq. 5
+        factors = jax.nn.sigmoid(to_subgoal), jax.nn.sigmoid(from_subgoal)
+        y_dc = o.compose(*factors, batch, self.gamma)  # eq. 5
         q_next = jax.nn.sigmoid(following)
         y_td = o.one_step(q_next, batch, self.gamma)  # eq. 6
         y_a = o.select_target(y_dc, y_td, m, self.selection)  # eq. 8
-        kappa = o.split_expectile(m, self.kappa, self.kappa_one_step)  # eq. 7
+        kappa = o.split_expectile(m & (self.selection != "bound"), self.kappa, self.kappa_one_step)  # eq. 7
+        through_w = o.product(*factors, batch)
         if self.waypoint_product == "target":
-            y_a = jnp.where(batch.has_waypoint, jnp.maximum(y_dc, y_td), y_a)
+            y_a = jnp.where(batch.has_waypoint, jnp.maximum(through_w, y_td), y_a)
 
         # --- weights ---
         h, density_loss = self._hindsight_weight(nets, batch, jax.nn.sigmoid(current), q_next, y_td)  # eq. 9
@@ -112,9 +116,10 @@ class GTRL(Algorithm):
             (nets.actor, s, batch.actor_goal),
         )
         critic_loss = (weight * o.expectile(logit, y_a, kappa)).mean()  # eq. 10
-        if self.waypoint != "none" and self.waypoint_product == "bound":
-            bound = jnp.where(batch.has_waypoint, self.kappa_one_step * rho * o.lower_bound(logit, y_dc), 0.0)
-            critic_loss += self.waypoint_weight * bound.mean()
+        bounded = self._bounded(batch)
+        if bounded is not None:
+            bound_loss = self.kappa_one_step * rho * o.lower_bound(logit, through_w)
+            critic_loss += self.bound_weight * jnp.where(bounded, bound_loss, 0.0).mean()
         distill_loss = o.distill(oracle_logit, logit)
         actor_loss, metrics = o.ddpg_bc(mean, nets.acting_critic, batch, self.alpha, self.actor_reads)  # eq. 4
         metrics |= {
@@ -126,10 +131,17 @@ class GTRL(Algorithm):
             "rho": rho.mean(),
             "h_spread": jnp.abs(h - 1).mean(),
         }
-        if self.waypoint != "none":
-            metrics["waypoints"] = batch.has_waypoint.mean()
-            metrics["waypoint_raises"] = o.share(y_dc > jax.nn.sigmoid(logit), batch.has_waypoint)
+        if bounded is not None:
+            metrics["bounded"] = bounded.mean()
+            metrics["raised"] = o.share(through_w > jax.nn.sigmoid(logit), bounded)
         return o.total(metrics, critic=critic_loss, distill=distill_loss, actor=actor_loss, **density_loss)
+
+    def _bounded(self, batch: Batch) -> Array | None:
+        """Returns where the product through w is a lower bound; None if nowhere."""
+        at_waypoints = self.waypoint != "none" and self.waypoint_product == "bound"
+        if self.selection == "bound":
+            return batch.decomposable | (batch.has_waypoint & at_waypoints)
+        return batch.has_waypoint if at_waypoints else None
 
     def _hindsight_weight(
         self, nets: ActorCritic, batch: Batch, q: Array, q_next: Array, y_td: Array

@@ -14,7 +14,7 @@ from jax import Array
 
 from gtrl.data.sampling import Batch
 
-Selection = Literal["max", "dc"]  # the target where m = 1; see `select_target`
+Selection = Literal["max", "dc", "bound"]  # what y_DC is where m = 1; see `select_target`
 MAX_AWR_WEIGHT = 100.0  # of advantage-weighted regression
 MIN_DIVISOR = 1e-30  # a sigmoid can underflow to 0 in float32; the ratio of two such values must not be NaN
 
@@ -52,6 +52,14 @@ def compose(q_subgoal: Array, q_goal: Array, batch: Batch, gamma: float) -> Arra
     first = base_case(q_subgoal, batch.subgoal_is_state, batch.subgoal_is_next, gamma)
     second = base_case(q_goal, batch.goal_is_subgoal, batch.goal_is_after_subgoal, gamma)
     return first * second
+
+
+def product(q_subgoal: Array, q_goal: Array, batch: Batch) -> Array:
+    """Q(s, a, w) Q(w, a_w, g) as learned, a lower bound of the optimal Q(s, a, g); 0, no bound, where w = s.
+
+    There are no base cases for one step: that one state came after another is what happened, not what always does.
+    """
+    return jnp.where(batch.subgoal_is_state, 0.0, q_subgoal * jnp.where(batch.goal_is_subgoal, 1.0, q_goal))
 
 
 def one_step(q_next: Array, batch: Batch, gamma: float) -> Array:
@@ -92,9 +100,10 @@ def split_expectile(m: Array, subgoal: float, single_step: float) -> Array:
 def select_target(y_dc: Array, y_td: Array, m: Array, selection: Selection) -> Array:
     """The target y_A: max(y_DC, y_TD) where m = 1, y_TD elsewhere. Equation 8.
 
-    The ablation `selection="dc"` takes y_DC instead of the maximum.
+    The ablation `selection="dc"` takes y_DC instead of the maximum. With "bound", which is not in the paper, the target
+    is y_TD everywhere, and the composition a lower bound.
     """
-    composed = jnp.maximum(y_dc, y_td) if selection == "max" else y_dc
+    composed = {"max": jnp.maximum(y_dc, y_td), "dc": y_dc, "bound": y_td}[selection]
     return jnp.where(m, composed, y_td)
 
 

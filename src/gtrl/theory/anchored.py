@@ -18,7 +18,7 @@ CONVERGENCE_TOLERANCE = 1e-11  # default: a fixed point is reached when no entry
 MAX_FITS = 20_000  # until a fixed point is reached
 MAX_NEWTON_STEPS = 100  # in the computation of an expectile
 MIN_POSITIVE = 1e-300  # lower bound of denominators and of arguments of logarithms
-SELECTIONS, NORMALISATIONS, RHO_SOURCES = ("max", "dc"), ("after", "before", "never"), ("critic", "target")
+SELECTIONS, NORMALISATIONS, RHO_SOURCES = ("max", "dc", "bound"), ("after", "before", "never"), ("critic", "target")
 PRODUCTS, RATIOS = ("bound", "target"), ("critic", "densities")
 MAX_BISECTIONS = 60  # in the computation of an expectile with lower bounds
 
@@ -30,7 +30,7 @@ class Anchored:
     gamma: float
     kappa: float = SUBGOAL_EXPECTILE  # expectile where m = 1
     kappa_one_step: float = ONE_STEP_EXPECTILE  # expectile where m = 0
-    selection: str = "max"  # target where m = 1: the larger of both, or always the composition
+    selection: str = "max"  # where m = 1: the larger of both targets, always the composition (dc), or it as a bound
     hindsight: bool = True  # weight goals drawn in hindsight, by the table's own ratio
     clip: float = HINDSIGHT_CLIP  # c
     normalise: str = "after"  # normalise h to mean 1 where m = 1: after clipping (the paper), before, or never
@@ -38,7 +38,7 @@ class Anchored:
     rho_reads: str = "critic"  # compute rho from the table's Q(s, a, g), or from the target
     hindsight_reads: str = "critic"  # compute h from the table, or from the densities of goals in the draws
     waypoint_product: str = "bound"  # the product through a waypoint: a lower bound, or the target where it is larger
-    waypoint_weight: float = 1.0  # of the bound, relative to the one-step target
+    bound_weight: float = 1.0  # of lower bounds, relative to the one-step target
 
     def __post_init__(self) -> None:
         check_discount(self.gamma)
@@ -57,47 +57,57 @@ class Anchored:
         return self._base_case(self.gamma * q[d.s_next, d.a_next, d.g], d.g == d.s, d.g == d.s_next)
 
     def product(self, q: np.ndarray, d: Draws) -> np.ndarray:
-        """Returns y_DC of every draw. Equation 5.
+        """Returns Q(s, a, w) Q(w, a_w, g) of every draw, as learned; 0 where w = s.
 
-        At a waypoint, the factors have no base case for a single step, which shows only what happened once.
+        There are no base cases for one step: that one state came after another is what happened, not what always does.
         """
-        first = self._base_case(q[d.s, d.a, d.w], d.w == d.s, d.m & (d.w == d.s_next))
-        return first * self._base_case(q[d.w, d.a_w, d.g], d.g == d.w, d.g_after_w)
+        return np.where(d.w == d.s, 0.0, q[d.s, d.a, d.w] * np.where(d.g == d.w, 1.0, q[d.w, d.a_w, d.g]))
 
     def targets(self, q: np.ndarray, d: Draws) -> tuple[np.ndarray, np.ndarray]:
         """Returns y_A and y_TD of every draw. Equation 8."""
-        y_dc, y_td = self.product(q, d), self.one_step(q, d)
-        larger = np.maximum(y_dc, y_td)
-        y_a = np.where(d.m, larger if self.selection == "max" else y_dc, y_td)
-        return np.where(d.waypoint & (self.waypoint_product == "target"), larger, y_a), y_td
+        first = self._base_case(q[d.s, d.a, d.w], d.w == d.s, d.w == d.s_next)
+        y_dc = first * self._base_case(q[d.w, d.a_w, d.g], d.g == d.w, d.g_after_w)  # equation 5
+        y_td = self.one_step(q, d)
+        composed = {"max": np.maximum(y_dc, y_td), "dc": y_dc, "bound": y_td}[self.selection]
+        y_a = np.where(d.m, composed, y_td)
+        if self.waypoint_product == "target":
+            y_a = np.where(d.waypoint, np.maximum(self.product(q, d), y_td), y_a)
+        return y_a, y_td
 
     def weights(self, q: np.ndarray, d: Draws, y_a: np.ndarray, y_td: np.ndarray) -> np.ndarray:
         """Returns the weight of every draw: the product of its probability, h (equation 9) and rho."""
-        weight = d.probability
+        weight = self.distance_weights(q, d, y_a)
         if self.hindsight and d.m.any():
             low, high = 1 / (1 + self.clip), 1 + self.clip
             by_values = self.hindsight_reads == "critic"
             ratio = q[d.s, d.a, d.g] / np.maximum(y_td, MIN_POSITIVE) if by_values else density_ratio(d)
             ratio = np.where(d.m, ratio, 0.0)
             if self.normalise == "before":
-                ratio = ratio / max(np.average(ratio, weights=weight * d.m), MIN_POSITIVE)
+                ratio = ratio / max(np.average(ratio, weights=d.probability * d.m), MIN_POSITIVE)
             h = np.clip(ratio, low, high)
             if self.normalise == "after":
-                h = h / np.average(h, weights=weight * d.m)
+                h = h / np.average(h, weights=d.probability * d.m)
             weight = weight * np.where(d.m, h, 1.0)
-        if self.lambda_:
-            reads = y_a if self.rho_reads == "target" else q[d.s, d.a, d.g]
-            weight = weight * (1 + np.log(np.maximum(reads, MIN_POSITIVE)) / np.log(self.gamma)) ** -self.lambda_
         return weight
+
+    def distance_weights(self, q: np.ndarray, d: Draws, y_a: np.ndarray) -> np.ndarray:
+        """Returns the product of probability and rho of every draw."""
+        if not self.lambda_:
+            return d.probability
+        reads = y_a if self.rho_reads == "target" else q[d.s, d.a, d.g]
+        steps = np.log(np.maximum(reads, MIN_POSITIVE)) / np.log(self.gamma)
+        return d.probability * (1 + steps) ** -self.lambda_
 
     def __call__(self, q: np.ndarray, d: Draws) -> np.ndarray:
         """The fit to the targets that q produces; entries that are never drawn keep their value."""
         y_a, y_td = self.targets(q, d)
-        kappa = np.where(d.m, self.kappa, self.kappa_one_step)  # equation 7
+        kappa = np.where(d.m & (self.selection != "bound"), self.kappa, self.kappa_one_step)  # equation 7
         fitted, weight = q.copy(), self.weights(q, d, y_a, y_td)
-        if self.waypoint_product == "bound" and d.waypoint.any():
-            bound = np.where(d.waypoint, self.product(q, d), 0.0)
-            fitted[d.entry] = bounded_expectiles(y_a, bound, weight, kappa, self.waypoint_weight, d)
+        bounded = d.waypoint & (self.waypoint_product == "bound") | d.m & (self.selection == "bound")
+        if bounded.any():
+            bound = np.where(bounded, self.product(q, d), 0.0)
+            bound_weight = self.bound_weight * self.kappa_one_step * self.distance_weights(q, d, y_a)
+            fitted[d.entry] = bounded_expectiles(y_a, weight, kappa, bound, bound_weight, d)
         else:
             fitted[d.entry] = expectiles(y_a, weight, kappa, d, q[d.entry])
         return fitted
@@ -148,21 +158,21 @@ def expectiles(y: np.ndarray, weight: np.ndarray, kappa: np.ndarray, d: Draws, s
 
 
 def bounded_expectiles(
-    y: np.ndarray, bound: np.ndarray, weight: np.ndarray, kappa: np.ndarray, bound_weight: float, d: Draws
+    y: np.ndarray, weight: np.ndarray, kappa: np.ndarray, bound: np.ndarray, bound_weight: np.ndarray, d: Draws
 ) -> np.ndarray:
     """Returns the weighted expectile of each entry where each draw also has a lower bound.
 
-    That is the root x of the sum of weight (|kappa - 1(x > y)| (x - y) - kappa bound_weight max(bound - x, 0)). It
-    increases with x, so that bisection finds the root, and decreases with y and with the bound. So the root is at least
-    the expectile and increases with all targets and bounds.
+    That is the root x of the sum of weight |kappa - 1(x > y)| (x - y) - bound_weight max(bound - x, 0). It increases
+    with x, so that bisection finds the root, and decreases with y and with the bound. So the root is at least the
+    expectile and increases with all targets and bounds.
     """
     low, high = np.zeros((2, len(d.first)))
     high += 1
     for _ in range(MAX_BISECTIONS):
         x = (low + high) / 2
         here = x[d.group]
-        pull = np.abs(kappa - (here > y)) * (here - y) - kappa * bound_weight * np.maximum(bound - here, 0)
-        slope = np.add.reduceat(weight * pull, d.first)
+        pull = weight * np.abs(kappa - (here > y)) * (here - y) - bound_weight * np.maximum(bound - here, 0)
+        slope = np.add.reduceat(pull, d.first)
         low, high = np.where(slope > 0, low, x), np.where(slope > 0, x, high)
     return low  # exactly 0 where all targets are 0
 

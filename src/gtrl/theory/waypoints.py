@@ -7,7 +7,7 @@ waypoints, GTRL has nothing but its one-step target.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -40,22 +40,34 @@ class Variant:
     source: WaypointSource = "none"
     draw: WaypointDraw = "uniform"
     product: str = "bound"
-    weight: float = 1.0
+    weight: float = 1.0  # of lower bounds
+    selection: str = "max"  # of the target where m = 1
+    hindsight_reads: str = "critic"
 
     def draws(self, log: Log, process: Process, gamma: float = GAMMA, mixture: Goals = RANDOM_GOALS) -> Draws:
         """Returns the draws of the sampler, as if the log were repeated infinitely often."""
         return dataset_draws(log, process.states, process.actions, gamma, mixture, "draw", self.source, self.draw)
 
-    def operator(self, gamma: float = GAMMA, **fields: Any) -> Anchored:
+    def operator(self, gamma: float = GAMMA) -> Anchored:
         """Returns GTRL's fit."""
-        return Anchored(gamma, waypoint_product=self.product, waypoint_weight=self.weight, **fields)
+        return Anchored(
+            gamma, selection=self.selection, hindsight_reads=self.hindsight_reads, waypoint_product=self.product,
+            bound_weight=self.weight,
+        )  # fmt: skip
 
 
 # In the order of the tables of docs/beyond.md.
 VARIANTS = {"GTRL": Variant()} | {
     f"{source}, {name}": Variant(source, product=product, weight=weight)
-    for source in ("state", "goal", "both", "random")
+    for source in ("state", "goal", "random")
     for name, product, weight in (("target", "target", 1.0), ("bound", "bound", 1.0), ("bound × 10", "bound", 10.0))
+}
+# Where goals are ahead on the trajectory too, as in the mazes.
+ALL_BOUNDS = {
+    "all bounds × 10, state": Variant("state", weight=10.0, selection="bound"),
+    "all bounds × 10, state, h from densities": Variant(
+        "state", weight=10.0, selection="bound", hindsight_reads="densities"
+    ),
 }
 
 
