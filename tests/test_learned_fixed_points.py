@@ -6,7 +6,7 @@ the paper, GTRL corrects TRL's error at (s, A); at (s, g) it lies a little above
 
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
-from typing import Any, Literal
+from typing import Any
 
 import equinox as eqx
 import jax

@@ -63,6 +63,7 @@ def test_presets_have_the_runs_of_the_papers_tables() -> None:
         "ablations": 19 * 7,
         "paper": 90 + 120 + 19 * 6,
         "conventions": 2 * 8,
+        "beyond": 3 * 9,
     }
     by_method = Counter(run.variant.method for run in PRESETS["table1"].runs())
     assert set(by_method.values()) == {9}

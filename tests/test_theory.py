@@ -15,7 +15,6 @@ from gtrl.errors import GtrlError, ProcessError
 from gtrl.tasks import TRAJECTORY_GOALS, VALUE_GOALS, Goals, WaypointDraw, WaypointSource
 from gtrl.theory.anchored import (
     Anchored,
-    bounded_expectiles,
     density_ratio,
     expectiles,
     monte_carlo_values,
@@ -451,12 +450,13 @@ def test_gtrl_fixed_point_matches_enumeration(seed: int, hindsight: bool, normal
     close(found, np.nan_to_num(expected), atol=1e-7)  # NaN: never drawn, still 0
 
 
-def test_bounded_expectiles():
+def test_expectiles_with_lower_bounds():
     """At the result, the pulls of an entry's targets and lower bounds, by a loop, cancel."""
     rng = np.random.default_rng(0)
     d = dataset_draws(log_of(random_paths(rng, actions=2)), 4, 2, 0.8)
     y, weight, kappa, bound, bound_weight = rng.random((5, len(d.s)))
-    found = bounded_expectiles(y, weight, kappa, bound, bound_weight, d)
+    kappa, start = 0.5 + kappa / 2, np.zeros(len(d.first))
+    found = expectiles(y, weight, kappa, d, start, bound, bound_weight)
     for entry, x in enumerate(found):
         pull = 0.0
         for i in np.flatnonzero(d.group == entry):
@@ -464,11 +464,11 @@ def test_bounded_expectiles():
             if bound[i] > x:
                 pull += bound_weight[i] * (bound[i] - x)
         assert pull == pytest.approx(0, abs=1e-12)
-    without = expectiles(y, weight, kappa, d, np.zeros(len(found)))
+    without = expectiles(y, weight, kappa, d, start)
     raised = np.maximum.reduceat(bound, d.first) > without
     assert (found[raised] > without[raised]).all()
-    close(found[~raised], without[~raised], atol=1e-12)
-    close(bounded_expectiles(y, weight, kappa, bound, 0 * bound, d), without, atol=1e-12)
+    close(found[~raised], without[~raised], atol=1e-14)
+    np.testing.assert_array_equal(expectiles(y, weight, kappa, d, start, bound, 0.0), without)
 
 
 @pytest.mark.parametrize("product", ["bound", "target"])

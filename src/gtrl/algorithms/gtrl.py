@@ -15,6 +15,7 @@ from gtrl.fields import COUNT, EXPECTILE, NOT_NEGATIVE, WIDTHS, checked
 from gtrl.nn.fused import fused
 from gtrl.nn.networks import ActorCritic, ActorCriticDensities, Critic, Densities
 from gtrl.tasks import HINDSIGHT_CLIP, ONE_STEP_EXPECTILE, SUBGOAL_EXPECTILE, WaypointDraw, WaypointSource
+from gtrl.tasks.beyond import BEYOND, PRESETS
 from gtrl.tasks.conventions import AUTHORS
 
 DENSITIES_STREAM = 1  # of random bits, apart from those of the other networks
@@ -34,7 +35,7 @@ class GTRL(Algorithm):
     idea: ClassVar = "composition through a subgoal, grounded in a one-step target for every goal"
     reference: ClassVar = "GTRL: Grounding Divide-and-Conquer Value Learning with Temporal Differences"
     averaged: ClassVar = "critic"
-    presets: ClassVar = {"authors": AUTHORS}
+    presets: ClassVar = {"authors": AUTHORS} | {name.removeprefix("gtrl-"): BEYOND[name] for name in PRESETS}
 
     lambda_: Lambda = checked(0.0, NOT_NEGATIVE)  # distance weight: exponent of rho
     alpha: float = checked(0.1, NOT_NEGATIVE)  # behaviour cloning coefficient
@@ -57,7 +58,7 @@ class GTRL(Algorithm):
     # Where the goal is not ahead on the state's trajectory, also compose through a waypoint w: a later state of that
     # trajectory (state), an earlier one of the goal's (goal), each of them half of the time (both), or any (random).
     waypoint: WaypointSource = "none"
-    waypoint_draw: WaypointDraw = "geometric"  # which of these states
+    waypoint_draw: WaypointDraw = "uniform"  # which of these states; a random one is any
     # The product through a waypoint is a lower bound, which raises values below it, or the target where it is larger
     # than the one-step target.
     waypoint_product: Literal["bound", "target"] = "bound"

@@ -43,7 +43,8 @@ def sweep_command(
     resume.
 
     Args:
-        plan: A preset (table1, table2, ablations, paper, conventions) or a YAML file; or give --tasks and --methods.
+        plan: A preset (table1, table2, ablations, paper, conventions, beyond) or a YAML file; or give --tasks and
+            --methods.
         tasks: The tasks; with a preset or file, only these of its tasks.
         methods: The methods, or my_module:MyMethod; with a preset or file, only these of its methods and variants.
         seeds: The seeds of every run, which are trained together; by default those of the file, or 0 1 2 3.

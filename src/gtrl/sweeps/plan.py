@@ -15,6 +15,7 @@ from gtrl.runs.run import is_folder_name
 from gtrl.sweeps.values import convert
 from gtrl.tasks import EPISODES_PER_GOAL, SEEDS, TASKS
 from gtrl.tasks.ablations import ABLATIONS
+from gtrl.tasks.beyond import BEYOND
 from gtrl.tasks.conventions import AUTHORS, CONVENTIONS
 
 KEYS = ("tasks", "methods", "seeds", "steps", "episodes", "fields", "variants", "grid", "data")  # of a sweep file
@@ -143,6 +144,12 @@ _CONVENTIONS = Group(
     ),
     any_task=True,
 )
+# Waypoints, lower bounds and densities where they matter: short trajectories, teleporters, both.
+_BEYOND = Group(
+    ("pointmaze-large-stitch", "pointmaze-teleport-stitch", "pointmaze-teleport-navigate"),
+    (Variant("gtrl", "gtrl"), *(Variant(name, "gtrl", fields) for name, fields in BEYOND.items())),
+    any_task=True,
+)
 PRESETS = {
     "table1": Sweep((_TABLE1,)),  # the paper's table of teleport and stitch tasks
     "table2": Sweep((_TABLE2,)),  # the paper's table of standard tasks
@@ -150,6 +157,7 @@ PRESETS = {
     "paper": Sweep((_TABLE1, _TABLE2, _ABLATIONS)),
     # Enough steps to tell the variants apart; the better ones then get the full protocol.
     "conventions": Sweep((_CONVENTIONS,), seeds=(0, 1), fields={"steps": 300_000, "checkpoint_every": 100_000}),
+    "beyond": Sweep((_BEYOND,), seeds=(0, 1), fields={"steps": 300_000, "checkpoint_every": 100_000}),
 }
 
 

@@ -20,7 +20,6 @@ MAX_NEWTON_STEPS = 100  # in the computation of an expectile
 MIN_POSITIVE = 1e-300  # lower bound of denominators and of arguments of logarithms
 SELECTIONS, NORMALISATIONS, RHO_SOURCES = ("max", "dc", "bound"), ("after", "before", "never"), ("critic", "target")
 PRODUCTS, RATIOS = ("bound", "target"), ("critic", "densities")
-MAX_BISECTIONS = 60  # in the computation of an expectile with lower bounds
 
 
 @dataclass(frozen=True)
@@ -104,12 +103,11 @@ class Anchored:
         kappa = np.where(d.m & (self.selection != "bound"), self.kappa, self.kappa_one_step)  # equation 7
         fitted, weight = q.copy(), self.weights(q, d, y_a, y_td)
         bounded = d.waypoint & (self.waypoint_product == "bound") | d.m & (self.selection == "bound")
+        bounds: tuple[np.ndarray, ...] = ()
         if bounded.any():
-            bound = np.where(bounded, self.product(q, d), 0.0)
-            bound_weight = self.bound_weight * self.kappa_one_step * self.distance_weights(q, d, y_a)
-            fitted[d.entry] = bounded_expectiles(y_a, weight, kappa, bound, bound_weight, d)
-        else:
-            fitted[d.entry] = expectiles(y_a, weight, kappa, d, q[d.entry])
+            pull = self.bound_weight * self.kappa_one_step * self.distance_weights(q, d, y_a)
+            bounds = np.where(bounded, self.product(q, d), 0.0), pull
+        fitted[d.entry] = expectiles(y_a, weight, kappa, d, q[d.entry], *bounds)
         return fitted
 
     def fixed_point(
@@ -142,39 +140,34 @@ def transitive_fit(gamma: float, kappa: float = SUBGOAL_EXPECTILE) -> Anchored:
     return Anchored(gamma, kappa=kappa, kappa_one_step=kappa, selection="dc", hindsight=False)
 
 
-def expectiles(y: np.ndarray, weight: np.ndarray, kappa: np.ndarray, d: Draws, start: np.ndarray) -> np.ndarray:
-    """Returns the weighted expectile of each entry: the root x of the sum of weight |kappa - 1(x > y)| (x - y).
+def expectiles(
+    y: np.ndarray,
+    weight: np.ndarray,
+    kappa: np.ndarray,
+    d: Draws,
+    start: np.ndarray,
+    bound: np.ndarray | None = None,
+    bound_weight: np.ndarray | float = 0.0,
+) -> np.ndarray:
+    """Returns the weighted expectile of each entry; with lower bounds, one for each draw, they pull it up too.
 
-    The sum is piecewise linear in x and, for kappa >= 1/2, concave. So Newton's method increases monotonically from its
-    second step on and reaches the exact root in a few steps. It stops when x changes by rounding only.
+    That is the root x of the sum of weight |kappa - 1(x > y)| (x - y) - bound_weight max(bound - x, 0). The sum is
+    increasing, piecewise linear and, for kappa >= 1/2, concave. So Newton's method increases monotonically from its
+    second step on and reaches the exact root in a few steps. It stops when x changes by rounding only. The root
+    increases with y and with the bounds, and is at least that without bounds.
     """
     x = start
     for _ in range(MAX_NEWTON_STEPS):
-        pull = weight * np.abs(kappa - (x[d.group] > y))
-        before, x = x, np.add.reduceat(pull * y, d.first) / np.add.reduceat(pull, d.first)
+        here = x[d.group]
+        pull = weight * np.abs(kappa - (here > y))
+        total = pull * y
+        if bound is not None:
+            upwards = np.where(bound > here, bound_weight, 0.0)
+            pull, total = pull + upwards, total + upwards * bound
+        before, x = x, np.add.reduceat(total, d.first) / np.add.reduceat(pull, d.first)
         if np.abs(x - before).max() <= 1e-15:
             break
     return x
-
-
-def bounded_expectiles(
-    y: np.ndarray, weight: np.ndarray, kappa: np.ndarray, bound: np.ndarray, bound_weight: np.ndarray, d: Draws
-) -> np.ndarray:
-    """Returns the weighted expectile of each entry where each draw also has a lower bound.
-
-    That is the root x of the sum of weight |kappa - 1(x > y)| (x - y) - bound_weight max(bound - x, 0). It increases
-    with x, so that bisection finds the root, and decreases with y and with the bound. So the root is at least the
-    expectile and increases with all targets and bounds.
-    """
-    low, high = np.zeros((2, len(d.first)))
-    high += 1
-    for _ in range(MAX_BISECTIONS):
-        x = (low + high) / 2
-        here = x[d.group]
-        pull = weight * np.abs(kappa - (here > y)) * (here - y) - bound_weight * np.maximum(bound - here, 0)
-        slope = np.add.reduceat(pull, d.first)
-        low, high = np.where(slope > 0, low, x), np.where(slope > 0, x, high)
-    return low  # exactly 0 where all targets are 0
 
 
 def density_ratio(d: Draws) -> np.ndarray:
