@@ -500,6 +500,14 @@ def test_nested_fields_are_restored_from_the_config(data: Data, tmp_path: Path) 
     assert algorithm_of(run) == Nested(hidden=(8,), pairs=((5, 6),))
 
 
+def test_fields_of_another_version_are_named(data: Data, tmp_path: Path) -> None:
+    run = gtrl.train(BC(hidden=(8,)), data, out=tmp_path / "run", **without(SETTINGS, "hidden"))
+    config = run.config
+    run.save_config(config | {"algorithm": config["algorithm"] | {"warp": 9}})
+    with pytest.raises(RunError, match="'warp', which BC does not have"):
+        algorithm_of(run)
+
+
 def without(fields: dict[str, Any], name: str) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if key != name}
 
