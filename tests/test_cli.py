@@ -36,7 +36,9 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "gtrl": (TRIANGLE, {
         "lambda": 0.0, "alpha": 0.1, "kappa": 0.7, "kappa_one_step": 0.5, "selection": "max", "hindsight": True,
         "hindsight_clip": 1.0, "hindsight_divisor": "target", "rho_reads": "critic", "bootstrap_from_last": True,
-        "actor_reads": "logit", "distill": True,
+        "actor_reads": "logit", "distill": True, "waypoint": "none", "waypoint_draw": "uniform",
+        "waypoint_product": "bound", "bound_weight": 1.0, "hindsight_reads": "critic", "density_hidden": [128, 128],
+        "density_latent": 64,
     }),
     "trl": (TRIANGLE, {
         "value_goals": [0.0, 1.0, 0.0], "lambda": 0.0, "alpha": 0.1, "kappa": 0.7, "rho_reads": "target",
@@ -626,7 +628,7 @@ def test_plugins_are_listed(gtrl: Gtrl, own_module: str, tmp_path: Path, monkeyp
         ("train bc --gama 0.5", "unknown argument '--gama' (did you mean --gamma?); the flags of 'gtrl train bc' are"),
         ("train bc --zzz", "--task, --data, --seeds, --out, --resume,"),
         ("train bc --zzz", "--batch-size, --learning-rate, "),
-        ("train gtrl --preset author", "GTRL has no preset 'author': its presets are authors."),
+        ("train gtrl --preset author", "GTRL has no preset 'author': its presets are authors, waypoints."),
         ("train gtrl --zzz", "--actor-layer-norm, --target-rate, --target-from, --lambda,"),
         ("train bc all", "unknown argument 'all'; the flags of"),
         ("theory --zzz 3", "unknown argument '--zzz'; the flags of 'gtrl theory' are --out, --processes, --seed."),

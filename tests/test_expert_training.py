@@ -238,6 +238,26 @@ def test_a_humanoid_starts_on_the_floor_between_lying_and_standing() -> None:
     assert humanoid_has_fallen(heads).any()
 
 
+def test_a_leaning_humanoid_is_tilted_less_than_its_random_pose() -> None:
+    """For any heading and sign of the orientation, the tilt lies between that of the pose and none."""
+    skill = skill_named("humanoid")
+    assert isinstance(skill, Humanoid)
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        qpos = skill.start(np.random.SeedSequence(int(rng.integers(1000))), open_field=True).state[
+            1 : 1 + skill.model.nq
+        ]
+        qpos[3:7] *= rng.choice([-1, 1])
+        tilts = []
+        for share in (1.0, 0.5, 0.0):
+            leaning = qpos.copy()
+            skill._lean(leaning, share, rng.uniform(0, 2 * np.pi))
+            _, x, y, _ = leaning[3:7]
+            tilts.append(np.arccos(1 - 2 * (x * x + y * y)))
+        assert tilts[0] >= tilts[1] - 1e-6 >= -1e-6
+        assert tilts[2] == pytest.approx(0, abs=1e-6)
+
+
 def test_a_humanoid_that_stays_on_the_floor_starts_again() -> None:
     """The episode is truncated: it counts as no fall, after which nothing would follow."""
     skill = skill_named("humanoid")

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -126,3 +127,21 @@ def test_fields_without_a_rule_accept_anything() -> None:
     assert Config(["a", ["b"]]).names == ("a", ("b",))
     marker = object()
     assert Config(marker).names is marker
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"waypoint_draw": "farthest"}, "waypoint_draw is 'farthest', which has no effect without a waypoint"),
+        ({"waypoint": "random", "waypoint_draw": "farthest"}, 'without a waypoint of "state", "goal" or "both"'),
+        ({"waypoint_product": "target"}, "waypoint_product is 'target', which has no effect without a waypoint."),
+        ({"bound_weight": 2.0}, "bound_weight is 2.0, which has no effect without lower bounds"),
+        ({"waypoint": "state", "waypoint_product": "target", "bound_weight": 2.0}, "without lower bounds"),
+        ({"hindsight": False, "hindsight_reads": "densities"}, "has no effect with hindsight=False"),
+    ],
+)
+def test_fields_of_gtrl_without_an_effect(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        make("gtrl", **fields)
+    make("gtrl", waypoint="random", bound_weight=2.0)
+    make("gtrl", selection="bound", bound_weight=2.0)

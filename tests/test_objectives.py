@@ -144,6 +144,9 @@ def full_loss(method: GTRL | TRL, nets: ActorCritic, target: Critic, batch: Batc
             one_step = isinstance(method, GTRL) and (not m[r] or method.selection == "bound")
             kappa = method.kappa_one_step if isinstance(method, GTRL) and one_step else method.kappa
             read = y[e, r] if method.rho_reads == "target" else current[e, r]
+            known = m[r] or b.goal_is_state[r] or b.goal_is_next[r]
+            if isinstance(method, GTRL) and not (method.bootstrap_from_last or known) and b.next_is_last[r]:
+                continue
             weight = h[e, r] * rho(read, method.lambda_) * slope(predicted[e, r], y[e, r], kappa)
             critic_loss += weight * cross_entropy(predicted[e, r], y[e, r]) / (ENSEMBLE * ROWS)
             by_logit[e, r] = weight * (sigmoid(predicted[e, r]) - y[e, r]) / (ENSEMBLE * ROWS)
@@ -152,7 +155,9 @@ def full_loss(method: GTRL | TRL, nets: ActorCritic, target: Critic, batch: Batc
             bounded = method.selection == "bound" if m[r] else waypoint[r] and method.waypoint_product == "bound"
             if bounded and through_w[e, r] > sigmoid(predicted[e, r]):
                 weight = method.bound_weight * method.kappa_one_step * rho(read, method.lambda_)
-                critic_loss += weight * cross_entropy(predicted[e, r], through_w[e, r]) / (ENSEMBLE * ROWS)
+                p = through_w[e, r]
+                least = -p * math.log(p) - (1 - p) * math.log(1 - p)
+                critic_loss += weight * (cross_entropy(predicted[e, r], p) - least) / (ENSEMBLE * ROWS)
                 by_logit[e, r] += weight * (sigmoid(predicted[e, r]) - through_w[e, r]) / (ENSEMBLE * ROWS)
 
     distill_loss, by_oracle_logit = 0.0, np.zeros((ENSEMBLE, ROWS))
@@ -357,6 +362,15 @@ def test_density_weight(clip: float):
     np.testing.assert_array_equal(o.density_weight(jnp.zeros(ROWS), jnp.zeros(ROWS, bool), clip), 1)
 
 
+def test_lower_bound():
+    """The divergence of the prediction from the bound, where it is below; 0 from there on, without a jump."""
+    y, x = np.meshgrid([0.1, 0.5, 0.9], [1e-3, 0.1, 0.3, 0.5, 0.7, 0.999])
+    divergence = y * np.log(y / x) + (1 - y) * np.log((1 - y) / (1 - x))
+    found = o.lower_bound(jnp.asarray(np.log(x / (1 - x)), jnp.float32), jnp.asarray(y, jnp.float32))
+    np.testing.assert_allclose(found, np.where(y > x, divergence, 0), atol=1e-5)
+    np.testing.assert_array_equal(o.lower_bound(jnp.zeros(2), jnp.array([0.0, 0.5])), 0)
+
+
 def test_contrastive():
     """The cross entropy of telling the row's own goal from the batch's, over rows with m = 1."""
     rng = np.random.default_rng(0)
@@ -502,6 +516,7 @@ METHODS = {
     "gtrl, waypoints": GTRL(**GROUNDED, waypoint="both"),
     "gtrl, waypoints, weight": GTRL(**GROUNDED, waypoint="random", bound_weight=2.5),
     "gtrl, waypoints as targets": GTRL(**GROUNDED, waypoint="goal", waypoint_product="target"),
+    "gtrl, waypoints, no last bootstrap": GTRL(**GROUNDED, waypoint="random", bootstrap_from_last=False),
     "gtrl, subgoals as bounds": GTRL(**GROUNDED, selection="bound"),
     "gtrl, all bounds": GTRL(**GROUNDED, selection="bound", waypoint="state", bound_weight=3.0),
     "trl": TRL(**SHARED),

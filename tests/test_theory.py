@@ -15,7 +15,6 @@ from gtrl.errors import GtrlError, ProcessError
 from gtrl.tasks import TRAJECTORY_GOALS, VALUE_GOALS, Goals, WaypointDraw, WaypointSource
 from gtrl.theory.anchored import (
     Anchored,
-    density_ratio,
     expectiles,
     monte_carlo_values,
     transitive_fit,
@@ -503,7 +502,7 @@ def test_density_ratio():
         s, a, n, g = (int(column[i]) for column in (d.s, d.a, d.s_next, d.g))
         for name, key in (("sag", (s, a, g)), ("sa", (s, a)), ("ng", (n, g)), ("n", (n,))):
             joint[name][key] += d.probability[i]
-    found = density_ratio(d)
+    found = d.density_ratio
     for i, (s, a, n, g) in enumerate(zip(d.s, d.a, d.s_next, d.g, strict=True)):
         expected = joint["sag"][s, a, g] / joint["sa"][s, a] / (joint["ng"][n, g] / joint["n"][(n,)]) if d.m[i] else 0
         assert found[i] == pytest.approx(expected)
@@ -519,7 +518,7 @@ def test_density_ratio_is_the_hindsight_weight():
     d = model_draws(process, beta, 0.8, TRAJECTORY_GOALS, rows=rows)
     h = hindsight_ratio(process, beta, 0.8)
     place = [int(np.flatnonzero(process.successors[s, a] == n)[0]) for s, a, n in zip(d.s, d.a, d.s_next, strict=True)]
-    close(density_ratio(d), h[d.s, d.a, place, d.g], atol=1e-9)
+    close(d.density_ratio, h[d.s, d.a, place, d.g], atol=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -11,11 +11,12 @@ from gtrl.algorithms import objectives as o
 from gtrl.algorithms.base import Algorithm, Lambda, Metrics
 from gtrl.data.dataset import Spec
 from gtrl.data.sampling import Batch
+from gtrl.errors import ConfigError
 from gtrl.fields import COUNT, EXPECTILE, NOT_NEGATIVE, WIDTHS, checked
 from gtrl.nn.fused import fused
 from gtrl.nn.networks import ActorCritic, ActorCriticDensities, Critic, Densities
 from gtrl.tasks import HINDSIGHT_CLIP, ONE_STEP_EXPECTILE, SUBGOAL_EXPECTILE, WaypointDraw, WaypointSource
-from gtrl.tasks.beyond import BEYOND, PRESETS
+from gtrl.tasks.beyond import BEYOND
 from gtrl.tasks.conventions import AUTHORS
 
 DENSITIES_STREAM = 1  # of random bits, apart from those of the other networks
@@ -35,7 +36,7 @@ class GTRL(Algorithm):
     idea: ClassVar = "composition through a subgoal, grounded in a one-step target for every goal"
     reference: ClassVar = "GTRL: Grounding Divide-and-Conquer Value Learning with Temporal Differences"
     averaged: ClassVar = "critic"
-    presets: ClassVar = {"authors": AUTHORS} | {name.removeprefix("gtrl-"): BEYOND[name] for name in PRESETS}
+    presets: ClassVar = {"authors": AUTHORS, "waypoints": BEYOND["gtrl-waypoints"]}
 
     lambda_: Lambda = checked(0.0, NOT_NEGATIVE)  # distance weight: exponent of rho
     alpha: float = checked(0.1, NOT_NEGATIVE)  # behaviour cloning coefficient
@@ -55,10 +56,12 @@ class GTRL(Algorithm):
     distill: bool = True  # train a second critic on the task's goals; off only where goals are whole states
 
     # --- beyond the paper (docs/beyond.md) ---
+
     # Where the goal is not ahead on the state's trajectory, also compose through a waypoint w: a later state of that
-    # trajectory (state), an earlier one of the goal's (goal), each of them half of the time (both), or any (random).
+    # trajectory (state), an earlier one of the goal's (goal), each of them half of the time (both), or that
+    # of any transition (random).
     waypoint: WaypointSource = "none"
-    waypoint_draw: WaypointDraw = "uniform"  # which of these states; a random one is any
+    waypoint_draw: WaypointDraw = "uniform"  # which of these states (state, goal, both)
     # The product through a waypoint is a lower bound, which raises values below it, or the target where it is larger
     # than the one-step target.
     waypoint_product: Literal["bound", "target"] = "bound"
@@ -67,6 +70,22 @@ class GTRL(Algorithm):
     hindsight_reads: Literal["critic", "densities"] = "critic"
     density_hidden: tuple[int, ...] = checked((128, 128), WIDTHS)  # hidden layers of these networks
     density_latent: int = checked(64, COUNT)  # their width d
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        without = [] if self.waypoint != "none" else ["waypoint_draw", "waypoint_product"]
+        if self.waypoint == "random":
+            without += ["waypoint_draw"]
+        if self.selection != "bound" and (self.waypoint == "none" or self.waypoint_product == "target"):
+            without += ["bound_weight"]
+        for name in without:
+            if getattr(self, name) != getattr(type(self), name):
+                needed = 'a waypoint of "state", "goal" or "both"' if name == "waypoint_draw" else "a waypoint"
+                if name == "bound_weight":
+                    needed = 'lower bounds: a waypoint, or selection="bound"'
+                raise ConfigError(f"{name} is {getattr(self, name)!r}, which has no effect without {needed}.")
+        if self.hindsight_reads == "densities" and not self.hindsight:
+            raise ConfigError("hindsight_reads is 'densities', which has no effect with hindsight=False.")
 
     @property
     def sampling(self) -> dict[str, Any]:
@@ -97,18 +116,16 @@ class GTRL(Algorithm):
         y_td = o.one_step(q_next, batch, self.gamma)  # eq. 6
         y_a = o.select_target(y_dc, y_td, m, self.selection)  # eq. 8
         kappa = o.split_expectile(m & (self.selection != "bound"), self.kappa, self.kappa_one_step)  # eq. 7
-        through_w = o.product(*factors, batch)
-        if self.waypoint_product == "target":
-            y_a = jnp.where(batch.has_waypoint, jnp.maximum(through_w, y_td), y_a)
+        through_w, bounded, as_target = o.product(*factors, batch), *self._waypoints(batch)
+        if as_target is not None:
+            y_a = jnp.where(as_target, jnp.maximum(through_w, y_td), y_a)
 
         # --- weights ---
         h, density_loss = self._hindsight_weight(nets, batch, jax.nn.sigmoid(current), q_next, y_td)  # eq. 9
         log_q = jnp.log(y_a) if self.rho_reads == "target" else jax.nn.log_sigmoid(current)
         rho = o.distance_weight(log_q, self.gamma, self.lambda_)
-        weight = h * rho
         may_bootstrap = self._may_bootstrap(batch)
-        if may_bootstrap is not None:
-            weight *= o.bootstrap_weight(batch, may_bootstrap)
+        weight = rho if may_bootstrap is None else rho * o.bootstrap_weight(batch, may_bootstrap)
 
         # --- the full objective ---
         logit, oracle_logit, mean = fused(
@@ -116,11 +133,10 @@ class GTRL(Algorithm):
             (nets.oracle_critic, s, a, batch.value_goal_oracle),
             (nets.actor, s, batch.actor_goal),
         )
-        critic_loss = (weight * o.expectile(logit, y_a, kappa)).mean()  # eq. 10
-        bounded = self._bounded(batch)
+        critic_loss = (h * weight * o.expectile(logit, y_a, kappa)).mean()  # eq. 10
         if bounded is not None:
-            bound_loss = self.kappa_one_step * rho * o.lower_bound(logit, through_w)
-            critic_loss += self.bound_weight * jnp.where(bounded, bound_loss, 0.0).mean()
+            bound_loss = self.bound_weight * self.kappa_one_step * weight * o.lower_bound(logit, through_w)
+            critic_loss += jnp.where(bounded, bound_loss, 0.0).mean()
         distill_loss = o.distill(oracle_logit, logit)
         actor_loss, metrics = o.ddpg_bc(mean, nets.acting_critic, batch, self.alpha, self.actor_reads)  # eq. 4
         metrics |= {
@@ -137,12 +153,14 @@ class GTRL(Algorithm):
             metrics["raised"] = o.share(through_w > jax.nn.sigmoid(logit), bounded)
         return o.total(metrics, critic=critic_loss, distill=distill_loss, actor=actor_loss, **density_loss)
 
-    def _bounded(self, batch: Batch) -> Array | None:
-        """Returns where the product through w is a lower bound; None if nowhere."""
-        at_waypoints = self.waypoint != "none" and self.waypoint_product == "bound"
+    def _waypoints(self, batch: Batch) -> tuple[Array | None, Array | None]:
+        """Returns where the product through w is a lower bound, and where a target; None for nowhere."""
+        at_waypoints = None if self.waypoint == "none" else batch.has_waypoint
+        if self.waypoint_product == "target":
+            return batch.decomposable if self.selection == "bound" else None, at_waypoints
         if self.selection == "bound":
-            return batch.decomposable | (batch.has_waypoint & at_waypoints)
-        return batch.has_waypoint if at_waypoints else None
+            return batch.decomposable if at_waypoints is None else batch.decomposable | at_waypoints, None
+        return at_waypoints, None
 
     def _hindsight_weight(
         self, nets: ActorCritic, batch: Batch, q: Array, q_next: Array, y_td: Array

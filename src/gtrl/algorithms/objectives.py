@@ -14,7 +14,7 @@ from jax import Array
 
 from gtrl.data.sampling import Batch
 
-Selection = Literal["max", "dc", "bound"]  # what y_DC is where m = 1; see `select_target`
+Selection = Literal["max", "dc", "bound"]  # the target where m = 1; see `select_target`
 MAX_AWR_WEIGHT = 100.0  # of advantage-weighted regression
 MIN_DIVISOR = 1e-30  # a sigmoid can underflow to 0 in float32; the ratio of two such values must not be NaN
 
@@ -35,8 +35,12 @@ def expectile(logit: Array, y: Array, kappa: Array | float) -> Array:
 
 
 def lower_bound(logit: Array, y: Array) -> Array:
-    """The loss L(x, y) where the prediction x is below y, 0 elsewhere: y is a lower bound. Not in the paper."""
-    return jnp.where(y > jax.nn.sigmoid(logit), bce(logit, y), 0.0)
+    """L(x, y) - L(y, y) where the prediction x is below y, 0 elsewhere: y is a lower bound. Not in the paper.
+
+    Subtracting the loss's minimum changes no gradient and makes it continuous where x reaches y.
+    """
+    least = -jax.scipy.special.xlogy(y, y) - jax.scipy.special.xlog1py(1 - y, -y)
+    return jnp.where(y > jax.nn.sigmoid(logit), bce(logit, y) - least, 0.0)
 
 
 # --- targets ---

@@ -111,7 +111,10 @@ class Skill:
     # --- episodes ---
 
     def start(self, seed: np.random.SeedSequence, open_field: bool = False) -> Start:
-        """Returns the start of an episode, which depends only on the seed."""
+        """Returns the start of an episode, which depends only on the seed.
+
+        With `open_field`, as for measuring, it is as in OGBench: in the open field, a humanoid in a random pose.
+        """
         raise NotImplementedError
 
     def goal(self, rng: np.random.Generator) -> Array:
@@ -274,6 +277,7 @@ class Humanoid(Walker):
         Poses between the two are those of crouching and stumbling: a way from lying to standing up.
         """
         standing = np.array([np.cos(heading / 2), 0, 0, np.sin(heading / 2)])
+        standing *= np.sign(standing @ qpos[QUATERNION]) or 1.0  # of q and -q, the nearer one
         mixed = share * qpos[QUATERNION] + (1 - share) * standing
         qpos[QUATERNION] = mixed / np.linalg.norm(mixed)
         qpos[7:] *= share

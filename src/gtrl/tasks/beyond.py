@@ -1,6 +1,6 @@
 """Variants of GTRL that are not in the paper: which fields each one changes. docs/beyond.md explains them.
 
-`gtrl sweep beyond` compares them; the first two are also presets of the method, by the part after `gtrl-`.
+`gtrl sweep beyond` compares them; the first one is also the preset `waypoints` of the method.
 """
 
 from collections.abc import Mapping
@@ -8,12 +8,9 @@ from typing import Any
 
 BEYOND: Mapping[str, Mapping[str, Any]] = {
     "gtrl-waypoints": {"waypoint": "state"},
-    "gtrl-bounds": {"waypoint": "state", "selection": "bound"},
+    "gtrl-bounds": {"waypoint": "state", "selection": "bound", "bound_weight": 10.0},
     "gtrl-waypoints-x10": {"waypoint": "state", "bound_weight": 10.0},
-    "gtrl-waypoints-both": {"waypoint": "both"},
     "gtrl-waypoints-random": {"waypoint": "random"},
     "gtrl-waypoints-target": {"waypoint": "state", "waypoint_product": "target"},
     "gtrl-densities": {"hindsight_reads": "densities"},
-    "gtrl-bounds-densities": {"waypoint": "state", "selection": "bound", "hindsight_reads": "densities"},
 }
-PRESETS = ("gtrl-waypoints", "gtrl-bounds")

@@ -7,7 +7,7 @@ Goals = tuple[
 ]  # probabilities that a goal is drawn from (current state, same trajectory, whole dataset)
 
 # Where the waypoint of a goal that is not ahead comes from: the rest of the state's trajectory, the past of the goal's,
-# each of them half of the time, or the whole dataset.
+# each of them half of the time, or all transitions.
 WaypointSource = Literal["none", "state", "goal", "both", "random"]
 # Which of these rows: any; one that is a geometric number of steps away, as goals are, but at most the last one; or the
 # last one, which is the end of the state's trajectory or the start of the goal's.

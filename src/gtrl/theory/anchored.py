@@ -11,13 +11,12 @@ import numpy as np
 
 from gtrl.errors import ConfigError, ProcessError, UnknownNameError
 from gtrl.tasks import HINDSIGHT_CLIP, ONE_STEP_EXPECTILE, SUBGOAL_EXPECTILE
-from gtrl.theory.draws import Draws
+from gtrl.theory.draws import MIN_POSITIVE, Draws
 from gtrl.theory.process import Log, check_discount
 
 CONVERGENCE_TOLERANCE = 1e-11  # default: a fixed point is reached when no entry changes by more than this in a fit
 MAX_FITS = 20_000  # until a fixed point is reached
 MAX_NEWTON_STEPS = 100  # in the computation of an expectile
-MIN_POSITIVE = 1e-300  # lower bound of denominators and of arguments of logarithms
 SELECTIONS, NORMALISATIONS, RHO_SOURCES = ("max", "dc", "bound"), ("after", "before", "never"), ("critic", "target")
 PRODUCTS, RATIOS = ("bound", "target"), ("critic", "densities")
 
@@ -79,7 +78,7 @@ class Anchored:
         if self.hindsight and d.m.any():
             low, high = 1 / (1 + self.clip), 1 + self.clip
             by_values = self.hindsight_reads == "critic"
-            ratio = q[d.s, d.a, d.g] / np.maximum(y_td, MIN_POSITIVE) if by_values else density_ratio(d)
+            ratio = q[d.s, d.a, d.g] / np.maximum(y_td, MIN_POSITIVE) if by_values else d.density_ratio
             ratio = np.where(d.m, ratio, 0.0)
             if self.normalise == "before":
                 ratio = ratio / max(np.average(ratio, weights=d.probability * d.m), MIN_POSITIVE)
@@ -168,21 +167,6 @@ def expectiles(
         if np.abs(x - before).max() <= 1e-15:
             break
     return x
-
-
-def density_ratio(d: Draws) -> np.ndarray:
-    """Returns p(g | s, a) / p(g | s') for each draw with m = 1, else 0: equation 9 from densities, without a critic.
-
-    Both are conditional probabilities of the goal in the draws with m = 1.
-    """
-    p = d.probability * d.m
-
-    def conditional(*place: np.ndarray) -> np.ndarray:
-        index = np.unique(np.stack([*place, d.g]), axis=1, return_inverse=True)[1].ravel()
-        given = np.unique(np.stack(place), axis=1, return_inverse=True)[1].ravel()
-        return np.bincount(index, p)[index] / np.maximum(np.bincount(given, p)[given], MIN_POSITIVE)
-
-    return np.where(d.m, conditional(d.s, d.a) / np.maximum(conditional(d.s_next), MIN_POSITIVE), 0.0)
 
 
 def monte_carlo_values(log: Log, states: int, actions: int, gamma: float) -> np.ndarray:

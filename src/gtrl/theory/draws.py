@@ -2,8 +2,8 @@
 
 A draw is a transition (s, a, s') with the action a' logged at s', a goal g, the flag m (whether g is decomposable),
 and, where m = 1, a subgoal w with its action a_w. Equations 5 to 10 need nothing else, except whether g comes directly
-after w. Where m = 0 there may be a waypoint w: another state than s, of the state's trajectory or the goal's. Draws
-from the model are those from infinitely many trajectories of infinite length.
+after w. Where m = 0 there may be a waypoint w: another state than s, of the state's trajectory, the goal's or any.
+Draws from the model are those from infinitely many trajectories of infinite length.
 """
 
 import math
@@ -18,11 +18,12 @@ from gtrl.errors import ProcessError, UnknownNameError
 from gtrl.tasks import VALUE_GOALS, Goals, WaypointDraw, WaypointSource
 from gtrl.theory.process import Log, Process, check_behaviour, check_discount, check_distribution
 
-# From the state's trajectory, from the goal's, and from anywhere, by source.
+# The shares of draws without a waypoint, and with one from the state's trajectory, the goal's or anywhere, by source.
 WAYPOINT_SHARES = {
-    "none": (0.0, 0.0, 0.0), "state": (1.0, 0.0, 0.0), "goal": (0.0, 1.0, 0.0), "both": (0.5, 0.5, 0.0),
-    "random": (0.0, 0.0, 1.0),
+    "none": (1.0, 0.0, 0.0, 0.0), "state": (0.0, 1.0, 0.0, 0.0), "goal": (0.0, 0.0, 1.0, 0.0),
+    "both": (0.0, 0.5, 0.5, 0.0), "random": (0.0, 0.0, 0.0, 1.0),
 }  # fmt: skip
+MIN_POSITIVE = 1e-300  # lower bound of denominators and of arguments of logarithms
 MAX_UNMERGED_DRAWS = 4_000_000  # equal draws are merged when more than this many are stored
 
 
@@ -74,6 +75,21 @@ class Draws:
         table = np.zeros((self.states, self.actions, self.states), bool)
         table[self.entry] = True
         return table
+
+    @cached_property
+    def density_ratio(self) -> np.ndarray:
+        """p(g | s, a) / p(g | s') of each draw with m = 1, else 0: equation 9 from densities, without a critic, (D,).
+
+        Both are conditional probabilities of the goal in the draws with m = 1.
+        """
+        p = self.probability * self.m
+
+        def conditional(*place: np.ndarray) -> np.ndarray:
+            index = np.unique(np.stack([*place, self.g]), axis=1, return_inverse=True)[1].ravel()
+            given = np.unique(np.stack(place), axis=1, return_inverse=True)[1].ravel()
+            return np.bincount(index, p)[index] / np.maximum(np.bincount(given, p)[given], MIN_POSITIVE)
+
+        return np.where(self.m, conditional(self.s, self.a) / np.maximum(conditional(self.s_next), MIN_POSITIVE), 0.0)
 
 
 class _DrawCollector:
@@ -141,7 +157,8 @@ def dataset_draws(
         mixture: Probabilities of (current, trajectory, random) goals.
         decomposable: How m is decided. "position", as in training: 1 wherever the goal lies ahead on the same
             trajectory. "draw": 0 for every random goal, as if the log were repeated infinitely often.
-        waypoint: Where waypoints come from: the state's trajectory, the goal's, or (half of the time each) both.
+        waypoint: Where waypoints come from: the state's trajectory, the goal's, (half of the time each) both, or any
+            transition.
         waypoint_draw: How they are drawn there.
     """
     check_discount(gamma)
@@ -186,33 +203,56 @@ def _add_goals_elsewhere(
 
     `ahead` says how often each state comes later on the trajectory of each row (N, S), if such goals have m = 1.
     """
-    i, rows, state, states = log.transitions, np.arange(len(log.ends)), log.states, collector.sizes[0]
-    from_state, from_goal, from_anywhere = WAYPOINT_SHARES[source]
-    current, anywhere = mixture[0] / len(i), mixture[2] / len(i) / len(rows)
-    every_state, first_rows = np.arange(states), ~np.isin(rows - 1, i)
-    for first in (False, True):  # the goal's row is the first of its trajectory, which has no past
-        count = np.tile(np.bincount(state[first_rows == first], minlength=states), (len(i), 1))
-        if not first and ahead is not None:
-            count = count - ahead[i]
-        chance = anywhere * count
-        chance[np.arange(len(i)), state[i]] += current * (first_rows[i] == first)
-        here = i[:, None]
-        without = 1 - from_state - from_goal * (not first) - from_anywhere
-        collector.add_m_0(log, without * chance, here, every_state, here)
-        if from_state:
-            way, k, share = _waypoint_rows(i, log.ends[i], draw, gamma)
-            collector.add_m_0(log, from_state * share * chance[way], i[way, None], every_state, k)
-        for k in i if from_anywhere else ():
-            collector.add_m_0(log, from_anywhere / len(i) * chance, here, every_state, k)
+    i, states = log.transitions, collector.sizes[0]
+    every_state = np.arange(states)
+    here, first_rows = i[:, None], ~np.isin(np.arange(len(log.ends)) - 1, i)
+    chance = _chance_elsewhere(log, np.ones(len(log.ends), bool), 0 if ahead is None else ahead[i], mixture, states)
+    without, from_state, from_goal, from_anywhere = WAYPOINT_SHARES[source]
+    of_first = _chance_elsewhere(log, first_rows, 0, mixture, states)  # such goals have no past
+    collector.add_m_0(log, without * chance + from_goal * of_first, here, every_state, here)
+    if from_state:
+        way, k, share = _waypoint_rows(i, log.ends[i], draw, gamma)
+        collector.add_m_0(log, from_state * share * chance[way], i[way, None], every_state, k)
     if from_goal:
-        starts = np.maximum.accumulate(np.where(first_rows, rows, 0))
-        way, k, share = _waypoint_rows(rows, starts, draw, gamma)
-        for row in i:
-            chance = np.full(len(rows), anywhere)
-            if ahead is not None:
-                chance[row + 1 : log.ends[row] + 1] = 0
-            chance[row] += current
-            collector.add_m_0(log, from_goal * share * chance[way, None], row, state[way, None], k)
+        starts = np.maximum.accumulate(np.where(first_rows, np.arange(len(log.ends)), 0))
+        before = _waypoint_rows(np.arange(len(log.ends)), starts, draw, gamma)
+        _add_waypoints_before_goals(collector, log, mixture, ahead is not None, from_goal, before)
+    if from_anywhere:
+        for k in i:
+            collector.add_m_0(log, from_anywhere / len(i) * chance, here, every_state, k)
+
+
+def _chance_elsewhere(
+    log: Log, goal_rows: np.ndarray, ahead: np.ndarray | int, mixture: Goals, states: int
+) -> np.ndarray:
+    """Returns the probability of each transition with each current or random goal (M, S), at some rows only.
+
+    Random goals do not count where they are `ahead` (M, S) of the transition.
+    """
+    i = log.transitions
+    count = np.tile(np.bincount(log.states[goal_rows], minlength=states), (len(i), 1)) - ahead
+    chance = mixture[2] / len(i) / len(log.ends) * count
+    chance[np.arange(len(i)), log.states[i]] += mixture[0] / len(i) * goal_rows[i]
+    return chance
+
+
+def _add_waypoints_before_goals(
+    collector: _DrawCollector,
+    log: Log,
+    mixture: Goals,
+    by_position: bool,
+    share: float,
+    before: tuple[np.ndarray, np.ndarray, np.ndarray],
+) -> None:
+    """Adds the draws whose waypoint is in the past of a goal; `before` has the waypoints of every row."""
+    goal, k, chance_of_k = before
+    transitions, rows = len(log.transitions), len(log.ends)
+    for row in log.transitions:
+        chance = np.full(rows, mixture[2] / transitions / rows)
+        if by_position:
+            chance[row + 1 : log.ends[row] + 1] = 0
+        chance[row] += mixture[0] / transitions
+        collector.add_m_0(log, share * chance_of_k * chance[goal, None], row, log.states[goal, None], k)
 
 
 def _waypoint_rows(
