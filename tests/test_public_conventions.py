@@ -356,7 +356,7 @@ def test_preset():
     for start in ("gtrl", make("gtrl", task)):
         found, _ = configure(start, None, task, ORACLE, {"preset": "authors", "value_goals": (0.0, 0.6, 0.4)})
         assert found == replace(make("gtrl", task), **{**by_hand, "value_goals": (0.0, 0.6, 0.4)})
-    with pytest.raises(ConfigError, match=r"^GTRL has no preset 'author': its presets are authors.$"):
+    with pytest.raises(ConfigError, match=r"^GTRL has no preset 'author': its presets are authors, waypoints.$"):
         make("gtrl", preset="author")
     with pytest.raises(ConfigError, match=r"^TRL has no preset 'authors': it has no presets.$"):
         make("trl", preset="authors")
