@@ -14,8 +14,9 @@ from scipy.stats import norm
 
 from gtrl.data.collect.maze import MazeCollector
 from gtrl.envs.falls import ant_has_fallen, humanoid_has_fallen
+from gtrl.envs.heading import Frame
 from gtrl.envs.isolation import ignore_warnings
-from gtrl.errors import UnknownNameError
+from gtrl.errors import ConfigError, UnknownNameError
 from gtrl.experts import sac
 from gtrl.experts.mirror import Reflection
 from gtrl.experts.replay_files import ReplayFiles
@@ -42,8 +43,8 @@ TINY = SAC(steps=1200, copies=4, updates=1, batch_size=16, hidden=(8,), warmup=2
 
 
 @cache
-def skill_named(name: str) -> Skill:
-    return make_skill(name)
+def skill_named(name: str, frame: Frame = "world") -> Skill:
+    return make_skill(name, frame)
 
 
 def one_copy(simulation: Simulation, state: np.ndarray, goal: np.ndarray) -> Copies:
@@ -123,6 +124,12 @@ def test_inputs_in_a_maze_are_what_the_collector_gives_an_expert(
         copies, taken, _ = simulation.step(copies, action[None])
         if not copies.episodes[0]:
             np.testing.assert_allclose(taken.following[0], [*observation[2:], *goal], atol=1e-4)
+            if name == "humanoid":  # an expert in the frame of the body
+                collector.uses_body_frame = True
+                inputs = skill_named(name, "body").inputs(copies.physics, goal[None])[0]
+                np.testing.assert_allclose(collector.expert_input(observation, goal), inputs, atol=1e-4)
+                assert np.abs(inputs[37:39] - observation[39:41]).max() > 1e-3
+                collector.uses_body_frame = False
 
 
 def turned(skill: Skill, states: np.ndarray, angle: float) -> np.ndarray:
@@ -170,9 +177,37 @@ def test_turning_the_world_turns_inputs_and_keeps_rewards(name: str) -> None:
         both = [now.states for now in after]
 
 
-def test_the_reflection_of_a_humanoid() -> None:
+def test_the_frame_of_a_humanoids_body() -> None:
+    """Vectors as the body sees them: by rotation matrices for a body that stands, and the same however it is turned."""
+    from scipy.spatial.transform import Rotation
+
+    skill, rng = skill_named("humanoid", "body"), np.random.default_rng(0)
+    simulation = Simulation(skill, 1, 0)
+    states = simulation.begin(20).states
+    angle, goals = 2.2, rng.standard_normal((20, 2))
+    goals_after = Rotation.from_euler("z", angle).apply(np.pad(goals, ((0, 0), (0, 1))))[:, :2]
+    after = turned(skill, states, angle)
+    assert np.abs(after - states).max() > 0.5
+    found = [skill.inputs(Physics(s, simulation._sensors(s)), g) for s, g in ((states, goals), (after, goals_after))]
+    np.testing.assert_allclose(found[0], found[1], atol=1e-5)
+    assert not skill.vectors
+
+    heading = rng.uniform(-np.pi, np.pi, 20)
+    states[:, 4:8] = np.roll(Rotation.from_euler("z", heading[:, None]).as_quat(), 1, axis=-1) * rng.choice(
+        [-1, 1], (20, 1)
+    )
+    inputs = skill.inputs(Physics(states, simulation._sensors(states)), goals)
+    for start, vectors in ((40, states[:, 1 + skill.model.nq :][:, :2]), (67, goals)):
+        by_matrix = Rotation.from_euler("z", -heading[:, None]).apply(np.pad(vectors, ((0, 0), (0, 1))))[:, :2]
+        np.testing.assert_allclose(inputs[:, start : start + 2], by_matrix, atol=1e-6)
+    with pytest.raises(ConfigError, match="frame is 'body'"):
+        make_skill("ant", "body")
+
+
+@pytest.mark.parametrize("frame", ["world", "body"])
+def test_the_reflection_of_a_humanoid(frame: Frame) -> None:
     """From a reflected start, with reflected actions, the simulator gives reflected inputs and the same rewards."""
-    skill = skill_named("humanoid")
+    skill = skill_named("humanoid", frame)
     of_inputs, of_actions = skill.mirror() or pytest.fail("no reflection")
     simulation = Simulation(skill, 1, 0, measuring=True)
     joints = Reflection(of_inputs.sources[:21], of_inputs.signs[:21])

@@ -46,7 +46,7 @@ def figures_of(
     """Measures an expert with and without the noise of data collection; `episodes` in each of 20 directions."""
     expert = Expert(path)
     name = skill_of_file(expert, path, skill)
-    chosen, act = make_skill(name), jax.jit(partial(_act, expert.network))
+    chosen, act = make_skill(name, expert.frame), jax.jit(partial(_act, expert.network))
     found = (expert.network.widths[0], expert.network.widths[-1])
     if found != (chosen.input_size, chosen.model.nu):
         needed = f"{name} needs {chosen.input_size} to {chosen.model.nu}"

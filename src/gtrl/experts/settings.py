@@ -6,6 +6,7 @@ Without JAX, for the command line.
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gtrl.envs.heading import Frame
 from gtrl.errors import ConfigError, UnknownNameError
 from gtrl.fields import COUNT, COUNT_OR_ZERO, DISCOUNT, FRACTION, NUMBER, POSITIVE, WIDTHS, check_fields, checked
 
@@ -28,6 +29,7 @@ class SAC:
     # simulator steps before the next gradient step when a run continues without its replay buffer, on another machine
     refill: int = checked(50_000, COUNT_OR_ZERO)
     turn: bool = True  # turn each transition by a random angle
+    frame: Frame = "world"  # of velocities and direction; body, for the humanoid, says where it faces
     mirror: bool = True  # reflect half of the transitions, if the body is symmetric (humanoid)
 
     def __post_init__(self) -> None:
@@ -52,7 +54,7 @@ _DEFAULTS = {  # by skill
     "ant": (SAC(), Schedule()),
     "dribble": (SAC(steps=3_000_000, copies=32), Schedule(20_000, 100_000, 100_000)),
     "humanoid": (
-        SAC(steps=40_000_000, copies=256, batch_size=1024, hidden=(512, 512)),
+        SAC(steps=40_000_000, copies=256, batch_size=1024, hidden=(512, 512), frame="body"),
         Schedule(100_000, 500_000, 1_000_000),
     ),
 }

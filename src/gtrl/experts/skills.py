@@ -12,9 +12,11 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from gtrl.envs.falls import ant_has_fallen, humanoid_has_fallen
+from gtrl.envs.heading import HUMANOID_VECTORS, Frame, in_body_frame
 from gtrl.envs.isolation import IsolatedEnv
 from gtrl.envs.make import make_environment
 from gtrl.envs.maze import Maze
+from gtrl.errors import ConfigError
 from gtrl.experts.mirror import (
     AXIAL,
     HORIZONTAL,
@@ -95,7 +97,7 @@ class Skill:
     ends_on_fall: ClassVar[bool] = True
     recovery_steps: ClassVar[int | None] = None
     steps_up: ClassVar[int] = 10
-    vectors: ClassVar[Sequence[int]]
+    vectors: Sequence[int]
     quaternions: ClassVar[Sequence[int]] = ()
     reads_sensors: ClassVar[bool] = False
 
@@ -222,7 +224,11 @@ class Ant(Walker):
 
 
 class Humanoid(Walker):
-    """Walking as a humanoid, after getting up. A fall does not end an episode, but lying for too long truncates it."""
+    """Walking as a humanoid, after getting up. A fall does not end an episode, but lying for too long truncates it.
+
+    Its observation does not say where it faces. In the frame of the body, velocities and direction are relative to
+    that.
+    """
 
     name = "humanoid"
     input_size = 69
@@ -232,12 +238,14 @@ class Humanoid(Walker):
     ends_on_fall = False
     recovery_steps = 100
     steps_up = 100
-    vectors = (37, 40, 67)  # velocities of the centre of mass and of the torso, direction
+    vectors = HUMANOID_VECTORS
     reads_sensors = True
 
-    def __init__(self) -> None:
+    def __init__(self, frame: Frame = "world") -> None:
         super().__init__()
-        self.model = self.with_sensors()
+        self.model, self.frame = self.with_sensors(), frame
+        if frame == "body":
+            self.vectors = ()  # turning the world changes nothing that the body sees
 
     def with_sensors(self) -> Any:
         """Returns the model with sensors for the limbs and the head, whose places observations contain."""
@@ -309,7 +317,10 @@ class Humanoid(Walker):
             self.qvel(now),
             goals,
         ]
-        return np.concatenate(parts, -1)
+        inputs = np.concatenate(parts, -1)
+        if self.frame == "world":
+            return inputs
+        return in_body_frame(inputs, self.qpos(now)[:, QUATERNION], HUMANOID_VECTORS)
 
     def rewards(self, before: Physics, after: Physics, goals: Array) -> Array:
         below = np.maximum(STAND_HEIGHT - self.head_height(after), 0) / (STAND_HEIGHT / 4)
@@ -383,6 +394,10 @@ class Dribble(Skill):
 SKILLS: dict[str, Callable[[], Skill]] = {"ant": Ant, "humanoid": Humanoid, "dribble": Dribble}
 
 
-def make_skill(name: str) -> Skill:
-    """Returns the skill of a name; an unknown name is an error that lists the known ones."""
-    return SKILLS[check_skill(name)]()
+def make_skill(name: str, frame: Frame = "world") -> Skill:
+    """Returns the skill of a name, with inputs in a frame; an unknown name is an error that lists the known ones."""
+    if check_skill(name) == "humanoid":
+        return Humanoid(frame)
+    if frame != "world":
+        raise ConfigError(f"frame is {frame!r}, which is for the humanoid; {name} sees where it faces.")
+    return SKILLS[name]()

@@ -182,8 +182,8 @@ class Trainer:
         """Returns the arrays and the header of the expert's file."""
         arrays, header = sac.export(self.learner, self.layout.actions)
         training = {"seed": self.seed, **dataclasses.asdict(self.config)}
-        facts = {"skill": self.skill.name, "step": self.step, "version": __version__, "training": training}
-        return arrays, header | facts
+        facts = {"skill": self.skill.name, "frame": self.config.frame, "step": self.step}
+        return arrays, header | facts | {"version": __version__, "training": training}
 
     def evaluate(self) -> Figures:
         """Returns the figures of the current policy's mean actions, one episode in each of 20 directions."""
@@ -226,7 +226,7 @@ def train_expert(
         Interrupted: If a signal stopped the training; a checkpoint has been written.
     """
     out, threads = Path(out).expanduser(), thread_count(threads)
-    body = make_skill(skill)
+    body = make_skill(skill, config.frame)
     config, schedule = config or default_config(skill), schedule or default_schedule(skill)
     out.mkdir(parents=True, exist_ok=True)
     with locked(out / "lock", f"training in {out}"):

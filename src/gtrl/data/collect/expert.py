@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gtrl.envs.heading import FRAMES, Frame
 from gtrl.errors import ConfigError, DataError
 from gtrl.io import mlp_file
 from gtrl.tasks import OGBenchTask
@@ -77,6 +78,9 @@ class Expert:
             self.network = mlp_file.build(arrays, header)
         except mlp_file.FormatError as error:
             raise DataError(f"{path} is not an expert policy: {error}.") from error
+        self.frame: Frame = header.get("frame", "world")
+        if self.frame not in FRAMES:
+            raise DataError(f"{path} is not an expert policy: its frame is {self.frame!r:.60}.")
         if header.get("kind", "gaussian") != "gaussian":  # other kinds of networks do not output the action
             raise DataError(f"{path} is not an expert policy: it holds a policy of kind {str(header['kind'])[:60]!r}.")
 
@@ -100,4 +104,6 @@ def load_expert(path: Path | None, task: OGBenchTask, role: str) -> Expert:
             f"{path} maps {found[0]} numbers to {found[1]}, but an expert that can {role} in {task.name} "
             f"maps {expected[0]} to {expected[1]}."
         )
+    if expert.frame == "body" and task.family != "humanoidmaze":
+        raise DataError(f"{path} needs inputs in the frame of the body, which only humanoids get.")
     return expert

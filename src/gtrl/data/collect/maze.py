@@ -6,6 +6,7 @@ import numpy as np
 
 from gtrl.data.collect.episode import Arrays, Recorder, child_seed
 from gtrl.data.collect.expert import NO_EXPERTS, Experts, load_expert
+from gtrl.envs.heading import HUMANOID_VECTORS, in_body_frame
 from gtrl.envs.isolation import IsolatedEnv
 from gtrl.envs.make import make_environment
 from gtrl.envs.maze import Cell, Maze
@@ -28,6 +29,7 @@ class MazeCollector:
         self.maze = maze_of_env(self.simulator)
         self.stitch = task.has_stitch_data
         self.expert = None if task.family == "pointmaze" else load_expert(experts.walk, task, "walk")
+        self.uses_body_frame = self.expert is not None and self.expert.frame == "body"
         self.deviation = POINT_NOISE if self.expert is None else EXPERT_NOISE
         self.shape = (task.trajectory_length + 1, task.action_dim)
 
@@ -43,7 +45,7 @@ class MazeCollector:
             for noise in self.deviation * rng.standard_normal(self.shape):
                 action = self.direction(goal)
                 if self.expert is not None:
-                    action = self.expert(observation[2:], action)
+                    action = self.expert(self.expert_input(observation, direction=action))
                 action = np.clip(action + noise, -1, 1)
                 following, _, _, _, info = self.simulator.step(action)
                 record.add(observation, action, info, None if self.expert is None else bool(info["success"]))
@@ -52,6 +54,13 @@ class MazeCollector:
                     goal = random_cell(rng, self.maze.vertices)
                     self.simulator.set_goal(goal_xy=self.simulator.add_noise(self.maze.xy(goal)))
         return record.arrays()
+
+    def expert_input(self, observation: np.ndarray, direction: np.ndarray) -> np.ndarray:
+        """Returns the input of the expert."""
+        inputs = np.concatenate([observation[2:], direction])
+        if not self.uses_body_frame:
+            return inputs
+        return in_body_frame(inputs[None], self.simulator.data.qpos[None, 3:7], HUMANOID_VECTORS)[0]
 
     def direction(self, goal: Cell) -> np.ndarray:
         """Returns the unit vector from the agent to the centre of the next cell on a shortest path to the goal."""
