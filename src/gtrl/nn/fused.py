@@ -13,7 +13,9 @@ returns one result per pass, in order. Results and gradients equal those of sepa
 `fused` only saves time: a loss is correct without it. A pass that needs the result of another goes into a later call.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import accumulate
 from typing import Any
 
@@ -25,6 +27,19 @@ from gtrl.io import mlp
 from gtrl.nn import speed
 from gtrl.nn.kernels import WIDTH_MULTIPLE, pad_to_size
 from gtrl.nn.networks import Network, forward
+
+_calls: ContextVar[list[Sequence[Network]] | None] = ContextVar("calls", default=None)
+
+
+@contextmanager
+def evaluated_together() -> Iterator[list[Sequence[Network]]]:
+    """Yields a list to which calls of `fused` inside add the networks that they evaluate together."""
+    calls: list[Sequence[Network]] = []
+    token = _calls.set(calls)
+    try:
+        yield calls
+    finally:
+        _calls.reset(token)
 
 
 def fused(*passes: tuple[Any, *tuple[Array, ...]]) -> list[Any]:
@@ -75,6 +90,9 @@ def _forward(networks: Sequence[Network], rows: Sequence[Array]) -> list[Array]:
 
 def _forward_together(networks: Sequence[Network], columns: Sequence[Array]) -> list[Array]:
     """One batched matrix product per layer of all networks; different input and output sizes are padded."""
+    calls = _calls.get()
+    if calls is not None:
+        calls.append(networks)
     members = [[_with_member_axis(layer) for layer in network.layers] for network in networks]
     counts = [len(layers[0].weight) for layers in members]
     dtype, inputs = members[0][0].weight.dtype, max(x.shape[-1] for x in columns)

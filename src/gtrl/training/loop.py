@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
-from jax.flatten_util import ravel_pytree
 
 from gtrl.algorithms.base import Algorithm
 from gtrl.data.dataset import Dataset, Spec
 from gtrl.nn.speed import GRAPH_OPTIONS
 from gtrl.training.config import Update
 from gtrl.training.devices import make_mesh, map_seeds, shard_batch
+from gtrl.training.layout import IDENTITY, Layout, groups_of, layout_of
 from gtrl.workers import default_workers
 
 # Elements of a layer's output (rows times width). From this size on, one matrix product uses all cores of a CPU, and
@@ -81,21 +81,7 @@ def init(algorithm: Algorithm, update: Update, spec: Spec, keys: Array, dataset:
     return jax.vmap(one_seed)(keys)
 
 
-class Layout(NamedTuple):
-    """Conversion of a tree of parameters to the form it has inside the loop: unchanged, or one vector.
-
-    A vector is updated by a single kernel.
-    """
-
-    flatten: Callable[[Any], Any]
-    unflatten: Callable[[Any], Any]
-
-
-IDENTITY = Layout(lambda tree: tree, lambda tree: tree)
-
-
-def _layout(tree: Any, flat: bool) -> Layout:
-    return Layout(lambda tree: ravel_pytree(tree)[0], ravel_pytree(tree)[1]) if flat else IDENTITY
+Copies = tuple[list[Array], list[Array]]  # of the large arrays of networks and target, see `Layouts.copies`
 
 
 class Layouts(NamedTuple):
@@ -105,28 +91,41 @@ class Layouts(NamedTuple):
     target: Layout = IDENTITY
 
     @classmethod
-    def of(cls, algorithm: Algorithm, update: Update, state: State) -> "Layouts":
-        """Returns vectors if `flat` is enabled and the method uses the default Adam, else the identity.
+    def of(cls, algorithm: Algorithm, update: Update, state: State, dataset: Dataset) -> "Layouts":
+        """Returns those of `flat`, if it is enabled and the method uses the default Adam.
 
         Another optimiser may treat each array separately.
         """
-        flat = "flat" in update.fast and type(algorithm).optimizer is Algorithm.optimizer
-        return cls(_layout(state.nets, flat), _layout(state.target, flat))
+        if "flat" not in update.fast or type(algorithm).optimizer is not Algorithm.optimizer:
+            return cls()
+        groups = groups_of(algorithm, state.nets, state.target, dataset, update.batch_size)
+        return cls(layout_of(state.nets, groups), layout_of(state.target))
 
-    def flatten(self, state: State) -> State:
+    def copies(self, state: State, precision: str) -> Copies | None:
+        """Returns copies of large arrays in the precision of the matrix products; None if they have it.
+
+        Made right after an update, by the same kernel, they cost no pass of their own over memory.
+        """
+        if self.nets is IDENTITY or precision == "float32":
+            return None
+        return _in_precision((state.nets.large, state.target.large), precision)
+
+    def store(self, state: State) -> State:
         """Converts networks, target and the optimiser's moments to the layout inside the loop."""
         like = _shaped_like(state.nets)
-        moments = jax.tree.map(lambda x: self.nets.flatten(x) if like(x) else x, state.optimizer, is_leaf=like)
-        nets, target = self.nets.flatten(state.nets), self.target.flatten(state.target)
-        return state._replace(nets=nets, target=target, optimizer=moments)
+        moments = jax.tree.map(lambda x: self.nets.store(x) if like(x) else x, state.optimizer, is_leaf=like)
+        return state._replace(
+            nets=self.nets.store(state.nets), target=self.target.store(state.target), optimizer=moments
+        )
 
-    def unflatten(self, state: State, before: State) -> State:
-        """Converts back; `before` is the state before `flatten`, whose structure the result has."""
+    def restore(self, state: State, before: State) -> State:
+        """Converts back; `before` is the state before `store`, whose structure the result has."""
         like = _shaped_like(before.nets)
-        restore = lambda old, x: self.nets.unflatten(x) if like(old) else x  # noqa: E731
-        moments = jax.tree.map(restore, before.optimizer, state.optimizer, is_leaf=like)
-        nets, target = self.nets.unflatten(state.nets), self.target.unflatten(state.target)
-        return state._replace(nets=nets, target=target, optimizer=moments)
+        restored = lambda old, x: self.nets.restore(x) if like(old) else x  # noqa: E731
+        moments = jax.tree.map(restored, before.optimizer, state.optimizer, is_leaf=like)
+        return state._replace(
+            nets=self.nets.restore(state.nets), target=self.target.restore(state.target), optimizer=moments
+        )
 
 
 IDENTITY_LAYOUTS = Layouts()
@@ -146,20 +145,30 @@ def gradient_step(
     key: Array,
     state: State,
     layouts: Layouts = IDENTITY_LAYOUTS,
+    copies: Copies | None = None,
 ) -> State:
-    """Returns the state of one seed after a gradient step and an update of the target."""
+    """Returns the state of one seed after a gradient step and an update of the target.
+
+    Where `copies` are given, the loss reads them in place of the state's large arrays.
+    """
     step_key = jax.random.fold_in(key, state.step)
-    loss = partial(loss_of, algorithm, update)
-    before = layouts.nets.unflatten(state.nets)
-    grads, metrics = jax.grad(loss, has_aux=True)(before, layouts.target.unflatten(state.target), dataset, step_key)
+    stored, target = state.nets, state.target
+    if copies:
+        stored, target = (full._replace(large=large) for full, large in zip((stored, target), copies, strict=True))
+
+    def loss(stored: Any) -> Any:
+        restored = layouts.nets.restore(stored), layouts.target.restore(target)
+        return loss_of(algorithm, update, *restored, dataset, step_key)
+
+    gradient, metrics = jax.grad(loss, has_aux=True)(stored)
+    gradient = _in_precision(gradient, "float32")
     optimizer = optax.with_extra_args_support(algorithm.optimizer(update.learning_rate))
-    gradient = layouts.nets.flatten(grads)
     changes, moments = optimizer.update(gradient, state.optimizer, state.nets, value=metrics["loss"])
     nets = optax.apply_updates(state.nets, changes)
-    source = algorithm.targets(layouts.nets.unflatten(nets) if algorithm.target_from == "updated" else before)
+    source = algorithm.targets(layouts.nets.restore(nets if algorithm.target_from == "updated" else state.nets))
     return State(
         nets=nets,
-        target=optax.incremental_update(layouts.target.flatten(source), state.target, algorithm.target_rate),
+        target=optax.incremental_update(layouts.target.store(source), state.target, algorithm.target_rate),
         optimizer=moments,
         step=state.step + 1,
         sums=jax.tree.map(jnp.add, state.sums, metrics),
@@ -175,9 +184,15 @@ def _advance(algorithm: Algorithm, update: Update, states: State, keys: Array, d
     """
 
     def one_seed(state: State, key: Array, dataset: Dataset, steps: Array) -> State:
-        layouts = Layouts.of(algorithm, update, state)
-        one_step = lambda _, state: gradient_step(algorithm, update, dataset, key, state, layouts)  # noqa: E731
-        return layouts.unflatten(jax.lax.fori_loop(0, steps, one_step, layouts.flatten(state)), state)
+        layouts = Layouts.of(algorithm, update, state, dataset)
+
+        def one_step(_: Array, carry: tuple[State, Any]) -> tuple[State, Any]:
+            after = gradient_step(algorithm, update, dataset, key, carry[0], layouts, carry[1])
+            return after, layouts.copies(after, update.precision)
+
+        stored = layouts.store(state)
+        stored, _ = jax.lax.fori_loop(0, steps, one_step, (stored, layouts.copies(stored, update.precision)))
+        return layouts.restore(stored, state)
 
     return map_seeds(update, one_seed, states, keys, dataset, steps)
 

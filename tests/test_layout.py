@@ -1,0 +1,98 @@
+"""Parameters inside the training loop: stored exactly, stacked as they are read, and trained as outside of it."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gtrl import bench
+from gtrl.algorithms import make
+from gtrl.data.dataset import Spec
+from gtrl.nn import speed
+from gtrl.training import config, layout, loop
+from gtrl.training.layout import groups_of, layout_of
+
+SPEC = Spec(5, 3, 2)
+DATA = bench.synthetic(SPEC, 400, 50)
+HIDDEN = (16, 16, 16)
+
+
+def names_of(tree: Any) -> list[str]:
+    return [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(tree)]
+
+
+def groups_by_name(method: str, **fields: Any) -> list[list[str]]:
+    algorithm = make(method, hidden=HIDDEN, **fields)
+    nets = algorithm.init(jax.random.key(0), SPEC)
+    with speed.using(("together",)):
+        groups = groups_of(algorithm, nets, algorithm.targets(nets), DATA, 32)
+    names = names_of(nets)
+    return [[names[number] for number in group] for group in groups]
+
+
+def test_networks_that_are_evaluated_together_are_stored_together() -> None:
+    """The hidden layers of critic, oracle critic and policy, in the order of GTRL's call of `fused`."""
+    hidden = [f".layers[{k}].{name}" for k in range(3) for name in ("weight", "bias", "scale", "shift")][1:]
+    networks = (".critic", ".oracle_critic", ".actor")
+    assert groups_by_name("gtrl") == [[network + leaf for network in networks] for leaf in hidden]
+    assert groups_by_name("td") == [[network + leaf for network in (".critic", ".actor")] for leaf in hidden]
+    assert groups_by_name("bc") == []  # a single network
+    assert groups_by_name("gtrl", actor_layer_norm=False) == []  # layers that differ are not evaluated together
+
+
+@pytest.mark.parametrize("min_large", [1, 250, 10**9])
+@pytest.mark.parametrize("method", ["gtrl", "crl", "qrl"])
+def test_what_is_stored_is_restored_to_the_bit(method: str, min_large: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layout, "MIN_LARGE", min_large)
+    algorithm = make(method, hidden=HIDDEN)
+    nets = algorithm.init(jax.random.key(0), SPEC)
+    nets = jax.tree.map(lambda leaf: jax.random.normal(jax.random.key(leaf.size), leaf.shape), nets)
+    with speed.using(("together",)):
+        groups = groups_of(algorithm, nets, algorithm.targets(nets), DATA, 32)
+    found = layout_of(nets, groups)
+    stored = found.store(nets)
+    assert sum(array.size for array in stored.large) + stored.small.size == sum(x.size for x in jax.tree.leaves(nets))
+    assert all(array.size >= min_large for array in stored.large)
+    assert {1: stored.small.size == 0, 250: bool(stored.large), 10**9: not stored.large}[min_large]
+    for one, other in zip(jax.tree.leaves(nets), jax.tree.leaves(found.restore(stored)), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_group_is_stacked_along_its_members() -> None:
+    """Two members, and one network without that axis: what their batched product reads."""
+    tree = {"a": jnp.arange(8.0).reshape(2, 2, 2), "b": jnp.full(3, 9.0), "c": 8 + jnp.arange(4.0).reshape(2, 2)}
+    stored = layout_of(tree, [[0, 2]]).store(tree)
+    np.testing.assert_array_equal(stored.small, [*range(12), 9, 9, 9])
+
+
+def trained(method: str, fast: tuple[str, ...], precision: str, steps: int = 3) -> Any:
+    algorithm = make(method, hidden=HIDDEN)
+    how = config.Update(batch_size=32, learning_rate=1e-3, precision=precision, fast=fast)
+    keys = loop.seed_keys(range(2))
+    states = loop.init(algorithm, how, SPEC, keys, DATA)
+    states = states._replace(target=jax.tree.map(lambda leaf: leaf * 1.05, states.target))
+    return jax.device_get(loop.advance(algorithm, how, states, keys, DATA, steps))
+
+
+@pytest.mark.parametrize("method", ["gtrl", "trl", pytest.param("qrl", marks=pytest.mark.soak)])
+def test_stored_parameters_train_as_others(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stacked arrays and the vector at once; GTRL's averages are of updated parameters, TRL's of those before."""
+    monkeypatch.setattr(layout, "MIN_LARGE", 700)
+    plain, stored = trained(method, (), "float32"), trained(method, ("flat", "together"), "float32")
+    assert jax.tree.structure(plain) == jax.tree.structure(stored)
+    for one, other in zip(jax.tree.leaves(plain), jax.tree.leaves(stored), strict=True):
+        assert one.shape == other.shape
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
+
+
+def test_the_loss_reads_copies_that_are_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copies in bfloat16 are those of the parameters after the last step, as if they were made in each loss."""
+    monkeypatch.setattr(layout, "MIN_LARGE", 700)
+    found = trained("gtrl", ("flat", "together"), "bfloat16")
+    monkeypatch.setattr(loop.Layouts, "copies", lambda *_: None)
+    jax.clear_caches()
+    in_each_loss = trained("gtrl", ("flat", "together"), "bfloat16")
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(in_each_loss), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
