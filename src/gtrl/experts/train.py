@@ -226,8 +226,8 @@ def train_expert(
         Interrupted: If a signal stopped the training; a checkpoint has been written.
     """
     out, threads = Path(out).expanduser(), thread_count(threads)
-    body = make_skill(skill, config.frame)
     config, schedule = config or default_config(skill), schedule or default_schedule(skill)
+    body = make_skill(skill, config.frame)
     out.mkdir(parents=True, exist_ok=True)
     with locked(out / "lock", f"training in {out}"):
         remove_partial(out)

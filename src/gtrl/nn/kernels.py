@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 def _gpu_kernels() -> ModuleType | None:
     """The module `gtrl.nn.triton` if this device can run its kernels, else None."""
-    capability = str(getattr(jax.devices()[0], "compute_capability", ""))
+    capability = speed.COMPUTE_CAPABILITY or str(getattr(jax.devices()[0], "compute_capability", ""))
     is_nvidia = capability.replace(".", "").isdigit()  # AMD's are names, such as gfx942
     supported = speed.INTERPRETED or (is_nvidia and float(capability) >= MIN_COMPUTE_CAPABILITY)
     return _import_triton() if supported else None
@@ -63,15 +63,33 @@ def forward(layers: Sequence[mlp.Layer], x: Array) -> Array:
         x = jnp.broadcast_to(x, (len(last.weight), *x.shape[-2:]))
         hidden[0] = hidden[0]._replace(weight=pad_to_multiple(hidden[0].weight, -2, WIDTH_MULTIPLE))
     x = x.astype(last.weight.dtype)
+    multiply = product if triton else jnp.matmul
     single_output = last.weight.shape[-1] == 1
     for layer in hidden[:-1] if single_output else hidden:
-        x = activate(x @ layer.weight, layer.bias, layer.scale, layer.shift)
+        x = activate(multiply(x, layer.weight), layer.bias, layer.scale, layer.shift)
     if single_output:
         layer = hidden[-1]
-        x = value(x @ layer.weight, layer.bias, layer.scale, layer.shift, last.weight[..., 0])[..., None]
+        x = value(multiply(x, layer.weight), layer.bias, layer.scale, layer.shift, last.weight[..., 0])[..., None]
     else:
-        x = x @ last.weight
+        x = multiply(x, last.weight)
     return x.astype(jnp.float32) + last.bias[..., None, :].astype(jnp.float32)
+
+
+@jax.custom_vjp
+def product(x: Array, weight: Array) -> Array:
+    """Returns x @ weight for (groups, rows, in) and (groups, in, out); the weight's gradient comes out as (in, out).
+
+    JAX computes its transpose, for which XLA adds passes over memory on a GPU.
+    """
+    return x @ weight
+
+
+def _product_backward(residuals: tuple[Array, Array], dy: Array) -> tuple[Array, Array]:
+    x, weight = residuals
+    return dy @ weight.swapaxes(-1, -2), x.swapaxes(-1, -2) @ dy
+
+
+product.defvjp(lambda x, weight: (x @ weight, (x, weight)), _product_backward)
 
 
 def pad_to_multiple(x: Array, axis: int, multiple: int) -> Array:

@@ -24,6 +24,7 @@ GRAPH_OPTIONS = {
     "xla_gpu_command_buffer_scheduling_mode": "CONCURRENT",
 }
 
+COMPUTE_CAPABILITY: str | None = None  # of a GPU to compile for, such as "9.0"; by default this machine's
 INTERPRETED = False  # for tests: run the GPU kernels on any device with Pallas's interpreter, which is slow
 
 _enabled: ContextVar[frozenset[str]] = ContextVar("enabled", default=frozenset())

@@ -1,8 +1,8 @@
 """How parameters are stored inside the training loop, so that a step neither copies nor converts them.
 
 With `flat` (see `gtrl.nn.speed`), the hidden weights of networks that are evaluated together are one array, as their
-batched matrix product reads them, and all small arrays are one vector. So Adam is a handful of kernels. Checkpoints
-hold the networks as they are outside the loop.
+batched matrix product reads them, and everything else is one vector. So Adam is a handful of kernels. Checkpoints hold
+the networks as they are outside the loop.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,14 +19,14 @@ from gtrl.data.dataset import Dataset
 from gtrl.nn.fused import evaluated_together
 from gtrl.nn.networks import Network
 
-MIN_LARGE = 2**17  # elements of an array that is not part of the vector
+MIN_LARGE = 2**17  # elements of a group that is not part of the vector
 
 
 class Stored(NamedTuple):
     """Parameters as they are stored inside the loop."""
 
-    large: list[Array]
-    small: Array  # the elements of all other arrays
+    large: list[Array]  # one for each large group
+    small: Array  # everything else
 
 
 class Layout(NamedTuple):
@@ -43,14 +43,14 @@ def layout_of(tree: Any, groups: Sequence[Sequence[int]] = ()) -> Layout:
     """Returns the layout of a tree; the leaves of each group become one array, stacked along an ensemble's members.
 
     A leaf is named by its number in the flattened tree. In a group, all have the same shape but for a leading axis of
-    members, which the leaves of a single network lack.
+    members, which the leaves of a single network lack. Small groups and all other leaves become the vector.
     """
     leaves, structure = jax.tree.flatten(tree)
     shapes = [leaf.shape for leaf in leaves]
-    grouped = {number for group in groups for number in group}
+    given, grouped = len(groups), {number for group in groups for number in group}
     groups = [*groups, *([number] for number in range(len(leaves)) if number not in grouped)]
     sizes = [sum(prod(shapes[number]) for number in group) for group in groups]
-    is_large = [size >= MIN_LARGE for size in sizes]
+    is_large = [number < given and size >= MIN_LARGE for number, size in enumerate(sizes)]
     ends = list(accumulate(size for size, large in zip(sizes, is_large, strict=True) if not large))[:-1]
 
     def store(tree: Any) -> Stored:

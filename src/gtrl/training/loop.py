@@ -99,7 +99,8 @@ class Layouts(NamedTuple):
         if "flat" not in update.fast or type(algorithm).optimizer is not Algorithm.optimizer:
             return cls()
         groups = groups_of(algorithm, state.nets, state.target, dataset, update.batch_size)
-        return cls(layout_of(state.nets, groups), layout_of(state.target))
+        alone = [[number] for number in range(len(jax.tree.leaves(state.target)))] if groups else []
+        return cls(layout_of(state.nets, groups), layout_of(state.target, alone))
 
     def copies(self, state: State, precision: str) -> Copies | None:
         """Returns copies of large arrays in the precision of the matrix products; None if they have it.
