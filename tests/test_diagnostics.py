@@ -384,13 +384,29 @@ def test_hindsight_weights_by_hand() -> None:
     rows, goals = jnp.array([1, 1, 0, 2]), jnp.array([4, 3, 2, 0])
     batch = gather(dataset, rows, goals, rows, goals)
     algorithm: Any = make("gtrl", gamma=0.9, hindsight_clip=0.2)
-    h = targets.hindsight_weights(algorithm, Lookup(jnp.array([10.0, 20.0])), batch)
+    h = targets.hindsight_weights(algorithm, None, Lookup(jnp.array([10.0, 20.0])), batch)
     # (s, s', g): (1, 2, 4) gives 5/6, (1, 2, 3) 4/5, (0, 1, 2) 2/3, over gamma; m = 0 in the last row.
     expected = np.clip(np.array([5 / 6, 4 / 5, 2 / 3]) / 0.9, 1 / 1.2, 1.2)
     np.testing.assert_allclose(h, [expected, expected], rtol=1e-5)
     found = targets.spread(h, 0.2)
     assert (found.rows, found.clipped) == (3, pytest.approx(1 / 3))
     assert (found.mean, found.deviation) == pytest.approx((expected.mean(), expected.std()), rel=1e-5)
+
+
+def test_hindsight_weights_of_densities_by_hand() -> None:
+    """h = exp(f - f'), clipped, with both scores of a row from all the scores that training computes."""
+    states = np.arange(5.0)[:, None]
+    dataset = make_dataset(states, np.zeros((5, 1)), np.arange(5) == 4)
+    batch = gather(dataset, *(jnp.array(rows) for rows in ([1, 1, 0, 2], [4, 3, 2, 0]) * 2))
+    algorithm: Any = make("gtrl", hidden=(8,), density_hidden=(8,), hindsight_reads="densities", hindsight_clip=9.0)
+    nets = algorithm.init(jax.random.key(0), dataset.spec)
+    nets = jax.tree.map(lambda leaf: leaf + 0.3 * jax.random.normal(jax.random.key(1), leaf.shape), nets)
+    h = targets.hindsight_weights(algorithm, nets, None, batch)
+    scores = nets.densities.contrast(batch.observation, batch.action, batch.next_observation, batch.value_goal)
+    before, after = (np.diagonal(np.asarray(each, np.float64)) for each in scores)
+    expected = np.clip(np.exp(before - after), 0.1, 10)[:3]  # m = 0 in the last row
+    assert len(set(expected)) > 1
+    np.testing.assert_allclose(h, [expected], rtol=1e-4)
 
 
 # --- a real run ---

@@ -133,11 +133,16 @@ def test_fields_without_a_rule_accept_anything() -> None:
     ("fields", "message"),
     [
         ({"waypoint_draw": "farthest"}, "waypoint_draw is 'farthest', which has no effect without a waypoint"),
-        ({"waypoint": "random", "waypoint_draw": "farthest"}, 'without a waypoint of "state", "goal" or "both"'),
+        ({"waypoint": "random", "waypoint_draw": "farthest"}, "without a waypoint of 'state', 'goal' or 'both'"),
         ({"waypoint_product": "target"}, "waypoint_product is 'target', which has no effect without a waypoint."),
         ({"bound_weight": 2.0}, "bound_weight is 2.0, which has no effect without lower bounds"),
         ({"waypoint": "state", "waypoint_product": "target", "bound_weight": 2.0}, "without lower bounds"),
+        ({"waypoint": "state", "bound_weight": 0.0}, "waypoint is 'state', which has no effect with bound_weight=0"),
+        ({"waypoint": "state", "value_goals": (0.0, 1.0, 0.0)}, "where all value goals are ahead on the trajectory"),
+        ({"selection": "bound", "kappa": 0.9}, "kappa is 0.9, which has no effect with selection='bound'"),
         ({"hindsight": False, "hindsight_reads": "densities"}, "has no effect with hindsight=False"),
+        ({"density_latent": 8}, "density_latent is 8, which has no effect without hindsight_reads='densities'"),
+        ({"hindsight_reads": "densities", "preset": "authors"}, "hindsight_divisor is 'next', which has no effect"),
     ],
 )
 def test_fields_of_gtrl_without_an_effect(fields: dict[str, Any], message: str) -> None:

@@ -241,6 +241,8 @@ def test_other_settings_are_marked_or_have_a_name(tmp_path: Path) -> None:
         "gtrl-dc": {"selection": "dc"},
         "gtrl-no-counterfactual": {"selection": "dc", "value_goals": [0.0, 1.0, 0.0]},
         "gtrl-no-hindsight": {"hindsight": False},
+        "gtrl-waypoints": {"waypoint": "state"},
+        "gtrl-waypoints-x10": {"waypoint": "state", "bound_weight": 10.0},
         "gtrl-one-expectile": {"kappa_one_step": 0.7},
     }
     for name, fields in ablations.items():

@@ -1,5 +1,6 @@
 """GTRL: divide-and-conquer values grounded in a one-step target (the paper's Algorithm 1)."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -36,7 +37,7 @@ class GTRL(Algorithm):
     idea: ClassVar = "composition through a subgoal, grounded in a one-step target for every goal"
     reference: ClassVar = "GTRL: Grounding Divide-and-Conquer Value Learning with Temporal Differences"
     averaged: ClassVar = "critic"
-    presets: ClassVar = {"authors": AUTHORS, "waypoints": BEYOND["gtrl-waypoints"]}
+    presets: ClassVar = {"authors": AUTHORS, "waypoints": BEYOND["gtrl-waypoints-x10"]}
 
     lambda_: Lambda = checked(0.0, NOT_NEGATIVE)  # distance weight: exponent of rho
     alpha: float = checked(0.1, NOT_NEGATIVE)  # behaviour cloning coefficient
@@ -66,26 +67,40 @@ class GTRL(Algorithm):
     # than the one-step target.
     waypoint_product: Literal["bound", "target"] = "bound"
     bound_weight: float = checked(1.0, NOT_NEGATIVE)  # of lower bounds, relative to the one-step target
-    # Compute h from the critic (the paper), or from two small networks that estimate the densities of goals
+    # Compute h from the critic (the paper), or from three small networks that estimate the densities of goals
     hindsight_reads: Literal["critic", "densities"] = "critic"
     density_hidden: tuple[int, ...] = checked((128, 128), WIDTHS)  # hidden layers of these networks
     density_latent: int = checked(64, COUNT)  # their width d
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        without = [] if self.waypoint != "none" else ["waypoint_draw", "waypoint_product"]
-        if self.waypoint == "random":
-            without += ["waypoint_draw"]
+        for name, reason in self._without_effect():
+            value = getattr(self, name)
+            if value != getattr(type(self), name):
+                raise ConfigError(f"{name} is {value!r}, which has no effect {reason}.")
+
+    def _without_effect(self) -> Iterator[tuple[str, str]]:
+        """Yields the fields that the values of others leave without an effect, and why."""
+        if self.selection == "bound":
+            yield "kappa", "with selection='bound'"
+        if self.waypoint == "none":
+            yield "waypoint_draw", "without a waypoint"
+            yield "waypoint_product", "without a waypoint"
+        elif self.waypoint == "random":
+            yield "waypoint_draw", "without a waypoint of 'state', 'goal' or 'both'"
         if self.selection != "bound" and (self.waypoint == "none" or self.waypoint_product == "target"):
-            without += ["bound_weight"]
-        for name in without:
-            if getattr(self, name) != getattr(type(self), name):
-                needed = 'a waypoint of "state", "goal" or "both"' if name == "waypoint_draw" else "a waypoint"
-                if name == "bound_weight":
-                    needed = 'lower bounds: a waypoint, or selection="bound"'
-                raise ConfigError(f"{name} is {getattr(self, name)!r}, which has no effect without {needed}.")
-        if self.hindsight_reads == "densities" and not self.hindsight:
-            raise ConfigError("hindsight_reads is 'densities', which has no effect with hindsight=False.")
+            yield "bound_weight", "without lower bounds"
+        elif self.selection != "bound" and self.bound_weight == 0:
+            yield "waypoint", "with bound_weight=0"
+        if self.value_goals[1] == 1:
+            yield "waypoint", "where all value goals are ahead on the trajectory"
+        if not self.hindsight:
+            yield "hindsight_reads", "with hindsight=False"
+        if self.hindsight_reads == "densities":
+            yield "hindsight_divisor", "with hindsight_reads='densities'"
+        else:
+            yield "density_hidden", "without hindsight_reads='densities'"
+            yield "density_latent", "without hindsight_reads='densities'"
 
     @property
     def sampling(self) -> dict[str, Any]:

@@ -150,10 +150,15 @@ def next_divisor(q_next: Array, gamma: float) -> Array:
     return jnp.maximum(gamma * q_next, 1e-6)
 
 
+def density_ratio(log_ratio: Array, clip: float) -> Array:
+    """The ratio h = p(g | s, a) / p(g | s') from its logarithm, clipped as in equation 9, before it is normalised."""
+    bound = jnp.log1p(clip)
+    return jnp.exp(jnp.clip(log_ratio, -bound, bound))
+
+
 def density_weight(log_ratio: Array, m: Array, clip: float) -> Array:
     """The hindsight weight from log p(g | s, a) - log p(g | s'), clipped and normalised as in equation 9."""
-    bound = jnp.log1p(clip)
-    return normalised(jnp.exp(jnp.clip(log_ratio, -bound, bound)), m)
+    return normalised(density_ratio(log_ratio, clip), m)
 
 
 def contrastive(logits: Array, m: Array) -> Array:

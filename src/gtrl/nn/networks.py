@@ -183,6 +183,11 @@ class Densities(eqx.Module):
         before, after = self.phi(observation, action), self.phi_next(following)
         return before @ psi.T / psi.shape[-1] ** 0.5, after @ psi.T / psi.shape[-1] ** 0.5
 
+    def log_ratio(self, observation: Array, action: Array, following: Array, goal: Array) -> Array:
+        """Returns log p(g | s, a) - log p(g | s') of each row, (B,)."""
+        psi = self.psi(goal)
+        return ((self.phi(observation, action) - self.phi_next(following)) * psi).sum(-1) / psi.shape[-1] ** 0.5
+
 
 class Quasimetric(eqx.Module):
     """Interval quasimetric embedding (IQE): a distance between embedded states that obeys the triangle inequality.

@@ -24,6 +24,7 @@ from gtrl.errors import RunError, UnknownNameError
 from gtrl.runs.run import Run, display_name
 from gtrl.tasks import EPISODES_PER_GOAL, EXTRA_TASKS, GRADIENT_STEPS, SCORED_STEPS, TASKS
 from gtrl.tasks.ablations import ABLATIONS
+from gtrl.tasks.beyond import BEYOND
 
 log = logging.getLogger(__name__)
 PROTOCOL_SEEDS = 4  # of the paper
@@ -201,10 +202,10 @@ class Cell:
     @property
     def _other_settings(self) -> list[str]:
         """The changed fields that the name does not stand for; any may belong to a variant of the user's own."""
-        of_ablation = next((ablation.fields for ablation in ABLATIONS if ablation.name == self.name), None)
-        if self.is_variant and of_ablation is None:
+        of_variant = _VARIANTS.get(self.name)
+        if self.is_variant and of_variant is None:
             return []
-        return [name for name in self.changed_fields if name not in (of_ablation or {})]
+        return [name for name in self.changed_fields if name not in (of_variant or {})]
 
     @cached_property
     def changed_fields(self) -> list[str]:
@@ -287,7 +288,7 @@ def _name_of(run: Run) -> str:
     """The name of a run's cell.
 
     It is the name of the folder, if that is in a folder of the task and named after the method, as in `results/`. Else
-    it is the name of the ablation whose fields the run has, or of the method.
+    it is the name of the variant whose fields the run has, or of the method.
     """
     check_config(run)
     cell = Cell(run, "")
@@ -296,11 +297,11 @@ def _name_of(run: Run) -> str:
         return folder.name
     fields = run.config["algorithm"]
     matching = [
-        ablation
-        for ablation in ABLATIONS
-        if cell.method == "gtrl" and all(_same(fields.get(name), value) for name, value in ablation.fields.items())
+        variant
+        for variant, changed in _VARIANTS.items()
+        if cell.method == "gtrl" and all(_same(fields.get(name), value) for name, value in changed.items())
     ]
-    return max(matching, key=lambda ablation: len(ablation.fields)).name if matching else cell.method
+    return max(matching, key=lambda variant: len(_VARIANTS[variant])) if matching else cell.method
 
 
 def _same(saved: Any, value: Any) -> bool:
@@ -347,7 +348,8 @@ def _with_distinct_names(cells: Sequence[Cell]) -> list[Cell]:
 
 
 _METHODS = ("bc", "fbc", "ivl", "iql", "td", "td-n", "crl", "mc", "qrl", "tdp", "coe", "trl", "gtrl")
-_VARIANTS = [ablation.name for ablation in ABLATIONS]
+# The fields that each variant of GTRL changes.
+_VARIANTS = {**{ablation.name: ablation.fields for ablation in ABLATIONS}, **BEYOND}
 
 
 def task_order(task: str) -> tuple[int, str]:
@@ -358,5 +360,5 @@ def task_order(task: str) -> tuple[int, str]:
 def method_order(cell: Cell) -> tuple[int, int, str]:
     """Returns a sort key: the paper's methods in its order, each followed by its variants, then others by name."""
     place = _METHODS.index(cell.method) if cell.method in _METHODS else len(_METHODS)
-    variant = _VARIANTS.index(cell.name) if cell.name in _VARIANTS else len(_VARIANTS)
+    variant = [*_VARIANTS, cell.name].index(cell.name)
     return (place, variant if cell.is_variant else -1, cell.name)

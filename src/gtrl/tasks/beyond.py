@@ -1,6 +1,6 @@
 """Variants of GTRL that are not in the paper: which fields each one changes. docs/beyond.md explains them.
 
-`gtrl sweep beyond` compares them; the first one is also the preset `waypoints` of the method.
+`gtrl sweep beyond` compares them; `gtrl-waypoints-x10` is also the preset `waypoints` of the method.
 """
 
 from collections.abc import Mapping

@@ -16,6 +16,7 @@ from gtrl.evaluation.diagnostics.policy import ROWS, sampled_rows
 from gtrl.evaluation.diagnostics.sections import Section, finite
 from gtrl.evaluation.trained import TrainedNets
 from gtrl.io.scaling import Scaling
+from gtrl.nn.networks import ActorCriticDensities
 from gtrl.runs import checkpoints
 
 TARGET_METRICS = ("td_selected", "y_dc", "y_td", "decomposable")  # columns, as far as the method logs them
@@ -69,8 +70,8 @@ def targets_section(metrics: Iterable[dict[str, Any]], step: int) -> Section | N
         "targets",
         "Targets: share of rows with m = 1 where the one-step target y_TD exceeds the composition y_DC",
         "Where the goal is ahead on the trajectory (m = 1), GTRL takes the larger of the composed and the one-step "
-        "target. A share near 0 means that composition decides everything. Means since the previous log and over "
-        "seeds.",
+        "target, unless its field `selection` says otherwise. A share near 0 means that composition decides "
+        "everything. Means since the previous log and over seeds.",
         ("step", *(titles.get(name, name) for name in names)),
         [[f"{step:,}", *row.values()] for step, row in found.items()],
         f"The one-step target won in {change}.",
@@ -110,15 +111,22 @@ def teleport_transitions(dataset: Dataset, maze: Maze, scaling: Scaling | None =
 
 
 @partial(jax.jit, static_argnames="algorithm")
-def _ratio(algorithm: GTRL, target: Any, batch: Any) -> jax.Array:
+def _ratio(algorithm: GTRL, nets: Any, target: Any, batch: Any) -> jax.Array:
+    if isinstance(nets, ActorCriticDensities):
+        transition = batch.observation, batch.action, batch.next_observation
+        log_ratio = nets.densities.log_ratio(*transition, batch.value_goal)
+        return o.density_ratio(log_ratio, algorithm.hindsight_clip)[None]
     following = jax.nn.sigmoid(target(batch.next_observation, batch.next_action, batch.value_goal))
     current = jax.nn.sigmoid(target(batch.observation, batch.action, batch.value_goal))
     return o.hindsight_ratio(current, o.one_step(following, batch, algorithm.gamma), algorithm.hindsight_clip)
 
 
-def hindsight_weights(algorithm: GTRL, target: Any, batch: Any) -> np.ndarray:
-    """Returns the weight h of equation 9 before normalisation for the rows with m = 1, (ensemble, rows)."""
-    return np.asarray(_ratio(algorithm, target, batch))[:, np.asarray(batch.decomposable)]
+def hindsight_weights(algorithm: GTRL, nets: Any, target: Any, batch: Any) -> np.ndarray:
+    """Returns the weight h before normalisation for the rows with m = 1, (ensemble, rows).
+
+    That is equation 9, or the ratio of densities, of which there is no ensemble.
+    """
+    return np.asarray(_ratio(algorithm, nets, target, batch))[:, np.asarray(batch.decomposable)]
 
 
 def hindsight_section(
@@ -139,7 +147,9 @@ def hindsight_section(
         rows = np.resize(np.asarray(dataset.transitions)[mask], len(mask))
         batch = sampled_rows(algorithm, dataset._replace(transitions=rows), ROWS, jax.random.key(base_seed))
         by_seed = [
-            hindsight_weights(algorithm, jax.tree.map(lambda leaf, index=index: leaf[index], targets), batch)
+            hindsight_weights(
+                algorithm, *jax.tree.map(lambda leaf, index=index: leaf[index], (trained.nets, targets)), batch
+            )
             for index in range(len(seeds))
         ]
         if not by_seed[0].size:  # no goal was drawn ahead on the trajectory
