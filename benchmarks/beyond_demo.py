@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Success of GTRL's variants in the demo's teleport maze, where optimism fails: five base seeds, three training seeds.
 
-    python benchmarks/beyond_demo.py OUT [BASE_SEED...]
+    python benchmarks/beyond_demo.py OUT [--base-seeds 0 1 2 3 4]
+    python benchmarks/beyond_demo.py OUT --causes --base-seeds 0 2    # which part of gtrl-bounds fails
 
 Data, sizes and evaluation are those of `gtrl demo`. Finished runs in OUT are not repeated.
 """
 
+import argparse
 import statistics
-import sys
 from pathlib import Path
 
 from gtrl import console
@@ -20,7 +21,13 @@ from gtrl.tasks import ogbench_task
 from gtrl.tasks.beyond import BEYOND
 from gtrl.training.train import train
 
-VARIANTS = {"gtrl": {}, **BEYOND}
+CAUSES = {
+    "gtrl-bounds-alone": {"selection": "bound", "bound_weight": 10.0},
+    "gtrl-bounds-no-hindsight": {"selection": "bound", "bound_weight": 10.0, "hindsight": False},
+    "gtrl-bounds-expectile": {"selection": "bound", "bound_weight": 10.0, "kappa_one_step": 0.7},
+    "gtrl-median": {"kappa": 0.5},
+}
+VARIANTS = {"gtrl": {}, **BEYOND, **CAUSES}
 
 
 def success(folder: Path, name: str, base_seed: int) -> list[float]:
@@ -39,12 +46,17 @@ def success(folder: Path, name: str, base_seed: int) -> list[float]:
     ]
 
 
-def main(out: str, *base_seeds: str) -> None:
-    chosen = [int(seed) for seed in base_seeds] or list(range(5))
-    rates: dict[str, list[list[float]]] = {name: [] for name in VARIANTS}
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--base-seeds", type=int, nargs="+", default=list(range(5)))
+    parser.add_argument("--causes", action="store_true")
+    args = parser.parse_args()
+    chosen: list[int] = args.base_seeds
+    rates: dict[str, list[list[float]]] = {name: [] for name in ("gtrl", *(CAUSES if args.causes else BEYOND))}
     for seed in chosen:
         for name, found in rates.items():
-            found.append(success(Path(out), name, seed))
+            found.append(success(args.out, name, seed))
             print(seed, name, *(f"{rate:.0f}" for rate in found[-1]), flush=True)
     rows = []
     for name, found in rates.items():
@@ -58,4 +70,4 @@ def main(out: str, *base_seeds: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -8,6 +8,7 @@ docs/beyond.md. It takes about ten minutes.
 """
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,16 @@ from gtrl.report import style
 from gtrl.tasks import VALUE_GOALS
 from gtrl.theory.checks import Case, named_cases, teleport_maze_case
 from gtrl.theory.values import behaviour_values, divide_and_conquer_values, optimal_values, state_action_values
-from gtrl.theory.waypoints import ALL_BOUNDS, VARIANTS, cases, exact_values, fits_until_known, fixed_points
+from gtrl.theory.waypoints import (
+    ALL_BOUNDS,
+    OTHER_DRAWS,
+    VARIANTS,
+    Variant,
+    cases,
+    exact_values,
+    fits_until_known,
+    fixed_points,
+)
 
 DISTANCES, LENGTHS = [8, 16, 32, 64], (4, 8)
 DOTS = {"target": ("s", "#d1603d"), "bound": ("o", "#1b4f8a"), "bound × 10": ("D", "#4aa3df")}
@@ -50,7 +60,7 @@ def speed_table() -> dict[str, list[int]]:
     return {name: both[0] for name, both in found.items()}
 
 
-def maze_table(name: str, case: Case) -> None:
+def maze_table(name: str, case: Case, variants: Mapping[str, Variant]) -> None:
     """Prints how far the fixed points of all of GTRL lie from Q* in a maze with a teleporter."""
     process, beta, gamma, log = case
     q_star, q_beta = (
@@ -59,7 +69,7 @@ def maze_table(name: str, case: Case) -> None:
     )
     v_dc = divide_and_conquer_values(process, gamma)
     rows = []
-    for label, variant in (VARIANTS | ALL_BOUNDS).items():
+    for label, variant in variants.items():
         d = variant.draws(log, process, gamma, VALUE_GOALS)
         q = variant.operator(gamma).fixed_point(d)
         connected = np.zeros_like(d.drawn)
@@ -119,8 +129,8 @@ def main(path: str | None = None) -> None:
     points, fits = fixed_point_table(), speed_table()
     if path:
         picture(Path(path), points, fits)
-    maze_table("small maze", named_cases()[1])
-    maze_table("teleport maze", teleport_maze_case())
+    maze_table("small maze", named_cases()[1], VARIANTS | OTHER_DRAWS | ALL_BOUNDS)
+    maze_table("teleport maze", teleport_maze_case(), VARIANTS | ALL_BOUNDS)
 
 
 if __name__ == "__main__":

@@ -62,6 +62,11 @@ VARIANTS = {"GTRL": Variant()} | {
     for source in ("state", "goal", "random")
     for name, product, weight in (("target", "target", 1.0), ("bound", "bound", 1.0), ("bound × 10", "bound", 10.0))
 }
+# Other states of the trajectory than a uniformly drawn one.
+OTHER_DRAWS = {
+    "state, bound × 10, geometric": Variant("state", draw="geometric", weight=10.0),
+    "state, bound × 10, farthest": Variant("state", draw="farthest", weight=10.0),
+}
 # Where goals are ahead on the trajectory too, as in the mazes.
 ALL_BOUNDS = {
     "all bounds × 10, state": Variant("state", weight=10.0, selection="bound"),
