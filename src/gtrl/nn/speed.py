@@ -2,7 +2,7 @@
 
 `kernels`   bias, GELU and layer norm in one pass over memory, forward and backward (`gtrl.nn.kernels`)
 `together`  GPU: networks that read the same rows are evaluated with one batched matrix product per layer
-`flat`      GPU: parameters, moments and targets are one vector each inside the loop, and Adam is one kernel
+`flat`      GPU: inside the loop, parameters are stored as products read them, and small arrays as one vector
 `graphs`    GPU: the loop is one CUDA graph, in which independent kernels run concurrently
 `apart`     CPU: seeds run in separate threads and ensemble members one by one, as batched products are slow on a CPU
 
