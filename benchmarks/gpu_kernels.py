@@ -32,7 +32,7 @@ os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}"
 import jax
 import jax.numpy as jnp
 from jax.experimental import topologies
-from jax.sharding import SingleDeviceSharding
+from jax.sharding import AbstractDevice, AbstractMesh, SingleDeviceSharding, use_abstract_mesh
 
 from gtrl import bench
 from gtrl.data.dataset import Spec
@@ -96,8 +96,11 @@ def compiled_text(method: str, seeds: int, precision: str, fast: tuple[str, ...]
     keys = jax.eval_shape(lambda: loop.seed_keys(range(seeds)))
     states = jax.eval_shape(lambda keys, data: loop.init(algorithm, update, SPEC, keys, data), keys, data)
     steps = jax.ShapeDtypeStruct((), jnp.int32, sharding=there)
-    traced = loop.program(update).trace(algorithm, update, shapes(states), shapes(keys), shapes(data), steps)
-    return traced.lower(lowering_platforms=("cuda",)).compile().as_text()
+    h200 = AbstractDevice("NVIDIA H200", None, "cuda")  # JAX 0.12 asks which one kernels are for
+    with use_abstract_mesh(AbstractMesh((), (), abstract_device=h200)):
+        traced = loop.program(update).trace(algorithm, update, shapes(states), shapes(keys), shapes(data), steps)
+        lowered = traced.lower(lowering_platforms=("cuda",))
+    return lowered.compile().as_text()
 
 
 def kernels_of(text: str) -> list[Kernel]:

@@ -278,11 +278,12 @@ def test_fused_passes_are_separate_calls(case: Callable[[], list[Any]]) -> None:
         with speed.using(fast):
             found = jax.jit(lambda: gradient((networks, inputs), lambda passes: fused(*passes)))()
         assert [x is None for x in found[1]] == [network is None for network, *_ in passes]
-        # Kernels round bfloat16 in other places.
-        tolerance = 0.1 if case is different_precisions and "kernels" in fast else 1e-4
+        rounded = case is different_precisions and "kernels" in fast  # kernels round bfloat16 in other places
         for a, b in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
             assert (a.shape, a.dtype) == (b.shape, b.dtype)
-            np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance, err_msg=str(fast))
+            largest = float(jnp.abs(b).max(initial=0.0))
+            rtol, atol = (0.03, 0.03 * largest) if rounded else (1e-4, 1e-4)
+            np.testing.assert_allclose(a, b, rtol=rtol, atol=atol, err_msg=str(fast))
 
 
 @pytest.mark.parametrize(

@@ -337,16 +337,14 @@ def test_kernels_lower_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "_gpu_kernels", lambda: triton)
     algorithm = make("gtrl", hidden=(32, 32, 32))
     how = config.Update(batch_size=32, learning_rate=1e-3, precision="bfloat16", fast=GPU)
-    data, keys = bench.synthetic(SPEC, 400, 50), loop.seed_keys(range(2))
+    data, keys, one = bench.synthetic(SPEC, 400, 50), loop.seed_keys(range(2)), jnp.int32(1)
     states = loop.init(algorithm, how, SPEC, keys, data)
     device = mesh_module.AbstractDevice("NVIDIA H200", None, "gpu")
     mesh = jax.sharding.AbstractMesh((1,), ("one",), abstract_device=device)
     allowed = [jax.export.DisabledSafetyCheck.custom_call("__gpu$xla.gpu.triton")]
     with jax.sharding.use_abstract_mesh(mesh):
         program = jax.jit(lambda *arguments: loop._advance(algorithm, how, *arguments))
-        exported = jax.export.export(program, platforms=["cuda"], disabled_checks=allowed)(
-            states, keys, data, jnp.int32(1)
-        )
+        exported = jax.export.export(program, platforms=["cuda"], disabled_checks=allowed)(states, keys, data, one)
     # Three networks' two hidden layers and last one: targets, all five at once, the policy's; and back.
     assert exported.mlir_module().count("__gpu$xla.gpu.triton") == 15
 

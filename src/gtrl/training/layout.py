@@ -98,7 +98,8 @@ def groups_of(algorithm: Algorithm, nets: Any, target: Any, dataset: Dataset, si
     """
     found: list[list[int]] = []
 
-    def trace(nets: Any, target: Any, dataset: Dataset, key: Array) -> None:
+    def trace(nets: Any, target: Any, dataset: Dataset) -> None:
+        key = jax.random.key(0)
         numbers = {id(leaf): number for number, leaf in enumerate(jax.tree.leaves(nets))}
         with evaluated_together() as calls:
             algorithm.loss(nets, target, algorithm.sample(key, dataset, size), key)
@@ -108,7 +109,7 @@ def groups_of(algorithm: Algorithm, nets: Any, target: Any, dataset: Dataset, si
                 if -1 not in group and not any(number in other for other in found for number in group):
                     found.append(group)
 
-    jax.eval_shape(trace, nets, target, dataset, jax.random.key(0))
+    jax.eval_shape(trace, nets, target, dataset)
     return found
 
 
