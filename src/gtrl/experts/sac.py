@@ -24,6 +24,7 @@ LOG_DEVIATION = (-5.0, 2.0)  # range of the logarithm of the policy's standard d
 INITIAL_TEMPERATURE = 0.1
 MIN_DEVIATION = 1e-2  # of an input; smaller ones are not scaled up
 ACTIONS_STREAM, MOMENTS_STREAM = 2**32 - 1, 2**32 - 2  # keys apart from those of the updates, which count from 0
+NOISE_STREAM = 1  # of random bits, apart from those of the action
 Metrics = dict[str, Array]
 
 
@@ -259,12 +260,19 @@ def add_only(
     return learner._replace(moments=learner.moments.including(inputs)), add(replay, taken)
 
 
-@jax.jit
-def explore(learner: Learner, inputs: Array, number: Array) -> Array:
-    """Returns actions drawn from the policy, or before the first update uniformly; `number` is that of the step."""
+@partial(jax.jit, static_argnums=3)
+def explore(learner: Learner, inputs: Array, number: Array, noise: float = 0.0) -> tuple[Array, Array]:
+    """Returns actions drawn from the policy, or before the first update uniformly; and with noise, as they are taken.
+
+    `number` is that of the step. The learner sees the actions without the noise, which is a part of the world to it.
+    """
     key = jax.random.fold_in(jax.random.fold_in(learner.key, ACTIONS_STREAM), number)
     drawn = learner.nets.policy.sample(learner.moments.standardised(inputs), key)[0]
-    return jnp.where(learner.updates > 0, drawn, jax.random.uniform(key, drawn.shape, minval=-1.0))
+    actions = jnp.where(learner.updates > 0, drawn, jax.random.uniform(key, drawn.shape, minval=-1.0))
+    if not noise:
+        return actions, actions
+    added = noise * jax.random.normal(jax.random.fold_in(key, NOISE_STREAM), drawn.shape)
+    return actions, jnp.clip(actions + added, -1, 1)
 
 
 @jax.jit

@@ -8,7 +8,18 @@ from typing import Any
 
 from gtrl.envs.heading import Frame
 from gtrl.errors import ConfigError, UnknownNameError
-from gtrl.fields import COUNT, COUNT_OR_ZERO, DISCOUNT, FRACTION, NUMBER, POSITIVE, WIDTHS, check_fields, checked
+from gtrl.fields import (
+    COUNT,
+    COUNT_OR_ZERO,
+    DISCOUNT,
+    FRACTION,
+    NOT_NEGATIVE,
+    NUMBER,
+    POSITIVE,
+    WIDTHS,
+    check_fields,
+    checked,
+)
 
 
 @dataclass(frozen=True)
@@ -28,6 +39,8 @@ class SAC:
     replay: int = checked(1_000_000, COUNT)  # simulator steps that the replay buffer holds
     # simulator steps before the next gradient step when a run continues without its replay buffer, on another machine
     refill: int = checked(50_000, COUNT_OR_ZERO)
+    # standard deviation of noise that is added to actions, which data collection does too, unknown to the learner
+    noise: float = checked(0.0, NOT_NEGATIVE)
     turn: bool = True  # turn each transition by a random angle
     frame: Frame = "world"  # of velocities and direction; body, for the humanoid, says where it faces
     mirror: bool = True  # reflect half of the transitions, if the body is symmetric (humanoid)
@@ -54,7 +67,7 @@ _DEFAULTS = {  # by skill
     "ant": (SAC(), Schedule()),
     "dribble": (SAC(steps=3_000_000, copies=32), Schedule(20_000, 100_000, 100_000)),
     "humanoid": (
-        SAC(steps=40_000_000, copies=256, batch_size=1024, hidden=(512, 512), frame="body"),
+        SAC(steps=40_000_000, copies=256, batch_size=1024, hidden=(512, 512), noise=0.2, frame="body"),
         Schedule(100_000, 500_000, 1_000_000),
     ),
 }

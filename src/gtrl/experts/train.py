@@ -41,7 +41,12 @@ log = logging.getLogger(__name__)
 KEPT_CHECKPOINTS = 2
 EXPERT_FILE = "expert.npz"
 SHOWN_FIGURES = ("m per 100 steps in the direction", "ball within 0.5 m of its goal", "episodes with a fall")
-CHANGEABLE = ("steps", "refill", *(field.name for field in dataclasses.fields(Schedule)))  # between parts of a run
+CHANGEABLE = (
+    "steps",
+    "refill",
+    "noise",
+    *(field.name for field in dataclasses.fields(Schedule)),
+)  # between parts of a run
 RECENT_EPISODES = 100  # whose mean return and length are logged
 
 
@@ -78,7 +83,7 @@ class Trainer:
         self.learner = sac.init_learner(jax.random.key(self.seed), self.config, self.layout)
         self.replay = sac.init_replay(self.config, self.layout)
         self.copies = self.simulation.begin(self.config.copies)
-        self.pending = self._simulate(sac.explore(self.learner, self.simulation.inputs(self.copies), jnp.uint32(0)))
+        self.pending = self._simulate(*self._actions(0))
 
     def resume(self) -> bool:
         """Continues from the newest checkpoint that can be read; returns whether there is one."""
@@ -134,8 +139,7 @@ class Trainer:
 
     def advance(self) -> dict[str, Any]:
         """Adds the pending steps to the buffer, learns, and meanwhile takes a step in all simulators."""
-        number = jnp.uint32(self.step // self.config.copies)
-        actions = sac.explore(self.learner, self.simulation.inputs(self.copies), number)
+        actions = self._actions(self.step // self.config.copies)
         self.files.append(self.pending)
         self.added += self.config.copies
         if self.added < self.updates_from:
@@ -145,14 +149,19 @@ class Trainer:
             self.learner, self.replay, metrics = sac.advance(
                 self.learner, self.replay, self.pending, self.config, self.layout
             )
-        self.pending = self._simulate(actions)
+        self.pending = self._simulate(*actions)
         return metrics
 
-    def _simulate(self, actions: Any) -> Transitions:
-        self.copies, taken, episodes = self.simulation.step(self.copies, np.asarray(actions))
+    def _actions(self, number: int) -> tuple[Any, Any]:
+        """Returns the policy's actions, and those that are taken."""
+        inputs = self.simulation.inputs(self.copies)
+        return sac.explore(self.learner, inputs, jnp.uint32(number), self.config.noise)
+
+    def _simulate(self, actions: Any, taken: Any) -> Transitions:
+        self.copies, step, episodes = self.simulation.step(self.copies, np.asarray(taken))
         self.step += self.config.copies
         self.recent.extend(episodes)
-        return Transitions(*(np.asarray(column, np.float32) for column in taken))
+        return Transitions(*(np.asarray(column, np.float32) for column in step._replace(actions=np.asarray(actions))))
 
     def is_due(self, every: int) -> bool:
         """Returns whether the last step of all copies has reached a multiple of `every`."""
