@@ -1,5 +1,6 @@
 """What experts learn and how: simulators, symmetry, soft actor-critic, the replay buffer."""
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,6 +37,7 @@ from gtrl.experts.skills import (
     Walker,
     make_skill,
 )
+from gtrl.experts.train import Trainer
 from gtrl.tasks import ogbench_task
 
 mujoco: Any = untyped_mujoco
@@ -564,3 +566,21 @@ def test_replay_files(tmp_path: Path) -> None:
     assert files.read(12, 13) is None
     files.remove(before=4, after=10)
     assert [(start, end) for start, end, _ in files.files()] == [(4, 10)]
+
+
+def test_noise_is_a_part_of_the_world(tmp_path: Path) -> None:
+    """The simulators take noisy actions; the buffer has those of the policy, which are the same as without noise."""
+    quiet, noisy = (
+        Trainer(skill_named("ant"), replace(TINY, noise=noise), tmp_path / str(noise)) for noise in (0.0, 0.2)
+    )
+    for trainer in (quiet, noisy):
+        trainer.begin()
+    np.testing.assert_array_equal(quiet.pending.actions, noisy.pending.actions)
+    assert np.abs(quiet.pending.following - noisy.pending.following).max() > 1e-3
+
+    inputs = jnp.zeros((3000, 29))
+    actions, taken = sac.explore(noisy.learner, inputs, jnp.uint32(7), 0.2)
+    added = np.asarray(taken - actions)[np.abs(actions) < 0.2]
+    assert added.std() == pytest.approx(0.2, abs=0.01)
+    assert added.mean() == pytest.approx(0, abs=0.01)
+    assert np.abs(taken).max() == 1
