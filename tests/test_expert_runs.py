@@ -100,7 +100,16 @@ sys.exit(main(sys.argv[1:]))
 
 def test_sigterm_writes_a_checkpoint_and_the_same_command_continues(undisturbed: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    flags = {"steps": 1200, "copies": 4, "updates": 1, "batch-size": 16, "hidden": 8, "warmup": 200, "replay": 400}
+    flags = {
+        "steps": 1200,
+        "copies": 4,
+        "updates": 1,
+        "batch-size": 16,
+        "hidden": 8,
+        "warmup": 200,
+        "replay": 400,
+        "noise": 0.1,
+    }
     flags |= {"log-every": 200, "checkpoint-every": 400, "evaluate-every": 600}
     command = [sys.executable, "-c", RUN_OF_SHORT_EPISODES, "expert", "train", "ant", "--out", str(run)]
     command += [word for flag, value in flags.items() for word in (f"--{flag}", str(value))]

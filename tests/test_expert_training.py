@@ -41,7 +41,7 @@ from gtrl.experts.train import Trainer
 from gtrl.tasks import ogbench_task
 
 mujoco: Any = untyped_mujoco
-TINY = SAC(steps=1200, copies=4, updates=1, batch_size=16, hidden=(8,), warmup=200, replay=400)
+TINY = SAC(steps=1200, copies=4, updates=1, batch_size=16, hidden=(8,), warmup=200, replay=400, noise=0.1)
 
 
 @cache
