@@ -104,6 +104,21 @@ def test_inputs_rewards_and_ends_are_those_of_ogbench(name: str) -> None:
         assert copies.episodes[0] == 0
 
 
+def test_a_humanoid_is_not_paid_for_sprinting() -> None:
+    """A standing body that has moved by 1, 7 and 20 cm in the direction, and by 20 cm against it."""
+    skill = skill_named("humanoid")
+    assert isinstance(skill, Humanoid)
+    state = skill.start(np.random.SeedSequence(0), open_field=True).state
+    skill._lean(state[1 : 1 + skill.model.nq], 0.0, 0.0)
+    before = np.tile(state, (4, 1))
+    after = before.copy()
+    after[:, 1] += [0.01, 0.07, 0.2, -0.2]
+    simulation, goals = Simulation(skill, 1, 0), np.tile([1.0, 0.0], (4, 1))
+    both = [Physics(states, simulation._sensors(states)) for states in (before, after)]
+    assert (skill.head_height(both[1]) > STAND_HEIGHT).all()
+    np.testing.assert_allclose(skill.rewards(*both, goals), [2, 8, 8, -19], atol=1e-6)
+
+
 @pytest.mark.parametrize(("name", "task"), [("ant", "antmaze-large-stitch"), ("humanoid", "humanoidmaze-large-stitch")])
 def test_inputs_in_a_maze_are_what_the_collector_gives_an_expert(
     name: str, task: str, monkeypatch: pytest.MonkeyPatch

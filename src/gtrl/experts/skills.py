@@ -42,6 +42,8 @@ ANT_MARGIN, BALL_MARGIN = 1.0, 0.3  # m from the walls of the arena, for first p
 MAX_BALL_DISTANCE = 10.0  # m from ball to goal; data collection gives no farther ones
 BALL_WEIGHT, BALL_SCALE = 2.5, 10.0  # reward: (ball's progress to the goal * weight + ant's to the ball) * scale
 PROGRESS_SCALE = 100.0  # the humanoid's reward for a metre in the given direction
+# m per step that are rewarded; OGBench has no limit. A sprint is faster, but every noisy action may end it with a fall.
+MAX_PROGRESS = 0.07
 STAND_HEIGHT, UPRIGHT = 1.4, 0.9  # of the head in m, and the torso's z axis: no reward is lost above these
 LIMBS = ("left_hand", "left_foot", "right_hand", "right_foot")  # in the order of the observation
 LEANING_SHARE = 0.75  # of the humanoid's episodes start between standing and a random pose, the others as in OGBench
@@ -327,7 +329,8 @@ class Humanoid(Walker):
         standing = 0.1 ** (below**2)  # a Gaussian whose value is 0.1 where the head is a quarter too low
         leaning = np.maximum(UPRIGHT - self.torso_vertical(after)[:, 2], 0) / (1 + UPRIGHT)
         upright = np.maximum(1 - leaning, 0)
-        return standing * upright * (1 + PROGRESS_SCALE * self.progress(before, after, goals))
+        progress = np.minimum(self.progress(before, after, goals), MAX_PROGRESS)
+        return standing * upright * (1 + PROGRESS_SCALE * progress)
 
     def fallen(self, now: Physics) -> Array:
         return humanoid_has_fallen(self.head_height(now))
