@@ -5,7 +5,7 @@
     python benchmarks/gpu_kernels.py gtrl --list
 
 XLA compiles for a GPU that is only described. So what a step consists of is known before a GPU is at hand: whether it
-compiles, how many kernels it has, and at most how much memory they touch. How long they take is not.
+compiles, how many kernels it has, and about how much memory they touch. How long they take is not.
 
 It needs JAX's CUDA plugin, without the CUDA libraries that the plugin depends on, and a CUDA toolkit for `ptxas`:
 
@@ -76,7 +76,7 @@ class Kernel(NamedTuple):
 
     kind: str
     name: str
-    read: int  # bytes, at most
+    read: int  # bytes: of an operand that is not reduced, at most one element for each result
     written: int
     result: str  # its shape
     origin: str  # where it comes from in JAX
@@ -184,9 +184,7 @@ def main() -> None:
                     chosen.text.write_text(text)
                 kernels = kernels_of(text)
                 total = sum(kernel.read + kernel.written for kernel in kernels) / 1e6
-                print(
-                    f"{method}, {seeds} seeds, {precision}: {len(kernels)} kernels, which touch at most {total:.0f} MB"
-                )
+                print(f"{method}, {seeds} seeds, {precision}: {len(kernels)} kernels, which touch about {total:.0f} MB")
                 for kernel in kernels if chosen.list else ():
                     sizes = f"{kernel.read / 1e6:8.2f} {kernel.written / 1e6:8.2f}"
                     print(f"  {sizes}  {kernel.kind[:40]:40} {kernel.result[:60]:60} {kernel.origin[-60:]}")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from gtrl.algorithms import make
+from gtrl.algorithms.gtrl import GTRL
 from gtrl.errors import ConfigError
 from gtrl.fields import (
     COUNT,
@@ -142,11 +143,14 @@ def test_fields_without_a_rule_accept_anything() -> None:
         ({"selection": "bound", "kappa": 0.9}, "kappa is 0.9, which has no effect with selection='bound'"),
         ({"hindsight": False, "hindsight_reads": "densities"}, "has no effect with hindsight=False"),
         ({"density_latent": 8}, "density_latent is 8, which has no effect without hindsight_reads='densities'"),
-        ({"hindsight_reads": "densities", "preset": "authors"}, "hindsight_divisor is 'next', which has no effect"),
+        ({"hindsight_reads": "densities", "hindsight_divisor": "next"}, "hindsight_divisor is 'next', which has no"),
     ],
 )
 def test_fields_of_gtrl_without_an_effect(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         make("gtrl", **fields)
     make("gtrl", waypoint="random", bound_weight=2.0)
+    make("gtrl", preset="waypoints", waypoint="none")  # a preset's values are not the user's
+    make("gtrl", preset="authors", hindsight_reads="densities")
+    GTRL(selection="bound", kappa=0.9)  # nor are those of a saved run
     make("gtrl", selection="bound", bound_weight=2.0)

@@ -82,24 +82,49 @@ def test_a_group_is_stacked_along_its_members() -> None:
     np.testing.assert_array_equal(stored.small, [*range(12), 9, 9, 9])
 
 
-def trained(method: str, fast: tuple[str, ...], precision: str, steps: int = 3) -> Any:
+def test_parameters_of_other_types_stay_as_they_are() -> None:
+    tree = {"a": jnp.ones(3), "b": jnp.ones(3, jnp.bfloat16)}
+    assert layout_of(tree) is layout.IDENTITY
+    assert layout_of({"a": jnp.ones(3)}) is not layout.IDENTITY
+
+
+def trained(method: str, fast: tuple[str, ...], precision: str, chunks: tuple[int, ...] = (3,)) -> Any:
     algorithm = make(method, hidden=HIDDEN)
     how = config.Update(batch_size=32, learning_rate=1e-3, precision=precision, fast=fast)
     keys = loop.seed_keys(range(2))
     states = loop.init(algorithm, how, SPEC, keys, DATA)
     states = states._replace(target=jax.tree.map(lambda leaf: leaf * 1.05, states.target))
-    return jax.device_get(loop.advance(algorithm, how, states, keys, DATA, steps))
+    for steps in chunks:
+        states = loop.advance(algorithm, how, states, keys, DATA, steps)
+    return jax.device_get(states)
 
 
-@pytest.mark.parametrize("method", ["gtrl", "trl", pytest.param("qrl", marks=pytest.mark.soak)])
-def test_stored_parameters_train_as_others(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("method", "fast"),
+    [
+        ("gtrl", speed.ON_GPU),  # with the kernels, in an interpreter, and their products
+        ("trl", ("flat", "together")),
+        pytest.param("qrl", ("flat", "together"), marks=pytest.mark.soak),
+    ],
+)
+def test_stored_parameters_train_as_others(method: str, fast: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """Stacked arrays and the vector at once; GTRL's averages are of updated parameters, TRL's of those before."""
     monkeypatch.setattr(layout, "MIN_LARGE", 700)
-    plain, stored = trained(method, (), "float32"), trained(method, ("flat", "together"), "float32")
+    plain = trained(method, (), "float32")
+    monkeypatch.setattr(speed, "INTERPRETED", True)
+    stored = trained(method, fast, "float32")
     assert jax.tree.structure(plain) == jax.tree.structure(stored)
     for one, other in zip(jax.tree.leaves(plain), jax.tree.leaves(stored), strict=True):
         assert one.shape == other.shape
         np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
+
+
+def test_chunks_of_steps_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the last bit: the copies in bfloat16 are made again at the start of each chunk."""
+    monkeypatch.setattr(layout, "MIN_LARGE", 700)
+    one, several = (trained("gtrl", ("flat", "together"), "bfloat16", chunks) for chunks in ((3,), (1, 2)))
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(several), strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_the_loss_reads_copies_that_are_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:

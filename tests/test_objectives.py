@@ -505,7 +505,6 @@ def test_policy_reads_the_clipped_action():
 # Not the defaults, and no two alike, so that a field that is not read is seen.
 SHARED: dict[str, Any] = {"gamma": GAMMA, "lambda_": 0.7, "alpha": 0.3, "kappa": 0.8}
 GROUNDED: dict[str, Any] = {**SHARED, "kappa_one_step": 0.55, "hindsight_clip": 0.8}
-WITHOUT_KAPPA = {name: value for name, value in GROUNDED.items() if name != "kappa"}
 METHODS = {
     "gtrl": GTRL(**GROUNDED),
     "gtrl, paper's constants": GTRL(gamma=GAMMA, lambda_=0.7),
@@ -518,8 +517,8 @@ METHODS = {
     "gtrl, waypoints, weight": GTRL(**GROUNDED, waypoint="random", bound_weight=2.5),
     "gtrl, waypoints as targets": GTRL(**GROUNDED, waypoint="goal", waypoint_product="target"),
     "gtrl, waypoints, no last bootstrap": GTRL(**GROUNDED, waypoint="random", bootstrap_from_last=False),
-    "gtrl, subgoals as bounds": GTRL(**WITHOUT_KAPPA, selection="bound"),
-    "gtrl, all bounds": GTRL(**WITHOUT_KAPPA, selection="bound", waypoint="state", bound_weight=3.0),
+    "gtrl, subgoals as bounds": GTRL(**GROUNDED, selection="bound"),
+    "gtrl, all bounds": GTRL(**GROUNDED, selection="bound", waypoint="state", bound_weight=3.0),
     "trl": TRL(**SHARED),
     "trl, paper's constants": TRL(gamma=GAMMA, lambda_=0.7),
     "trl, rho reads the critic": TRL(**SHARED, rho_reads="critic"),

@@ -46,6 +46,7 @@ def make(
     """Returns a method with its defaults for a task, overridden by those of a preset, then by `fields`.
 
     Method and task may be given by name, as `module:Name`, or as objects. `preset` is a key of the method's `presets`.
+    Raises `ConfigError` for unknown fields, and for fields without an effect.
     """
     kind = find_algorithm(method) if isinstance(method, str) else method
     task = find_task(task) if isinstance(task, str) else task
@@ -53,7 +54,12 @@ def make(
     for name in fields:
         if name not in known:
             raise ConfigError(f"there is no field '{name}': {kind.title} has {', '.join(known)}.")
-    return kind(**((defaults_for(kind, task) if task else {}) | preset_fields(kind, preset) | fields))
+    made = kind(**((defaults_for(kind, task) if task else {}) | preset_fields(kind, preset) | fields))
+    for name, reason in made.without_effect():
+        value = getattr(made, name)
+        if name in fields and value != getattr(kind, name):
+            raise ConfigError(f"{name} is {value!r}, which has no effect {reason}.")
+    return made
 
 
 def preset_fields(kind: type[Algorithm], preset: str | None) -> dict[str, Any]:

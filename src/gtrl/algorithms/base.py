@@ -1,7 +1,7 @@
 """The base class of all methods: a frozen dataclass whose fields are the method's hyperparameters."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, ClassVar, Literal, Protocol
 
@@ -117,6 +117,13 @@ class Algorithm(ABC):
     def optimizer(self, learning_rate: float) -> optax.GradientTransformation:
         """Returns the optimiser: Adam, or any Optax transformation in an override, schedules included."""
         return optax.adam(learning_rate)
+
+    def without_effect(self) -> Iterable[tuple[str, str]]:
+        """Yields the fields that have no effect because of the values of others, and why; `make` rejects them.
+
+        A reason completes "gamma is 0.9, which has no effect ...". Values from presets and defaults are not rejected.
+        """
+        return ()
 
     @abstractmethod
     def init(self, key: Array, spec: Spec) -> Any:

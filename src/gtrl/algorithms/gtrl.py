@@ -12,7 +12,6 @@ from gtrl.algorithms import objectives as o
 from gtrl.algorithms.base import Algorithm, Lambda, Metrics
 from gtrl.data.dataset import Spec
 from gtrl.data.sampling import Batch
-from gtrl.errors import ConfigError
 from gtrl.fields import COUNT, EXPECTILE, NOT_NEGATIVE, WIDTHS, checked
 from gtrl.nn.fused import fused
 from gtrl.nn.networks import ActorCritic, ActorCriticDensities, Critic, Densities
@@ -72,15 +71,7 @@ class GTRL(Algorithm):
     density_hidden: tuple[int, ...] = checked((128, 128), WIDTHS)  # hidden layers of these networks
     density_latent: int = checked(64, COUNT)  # their width d
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, reason in self._without_effect():
-            value = getattr(self, name)
-            if value != getattr(type(self), name):
-                raise ConfigError(f"{name} is {value!r}, which has no effect {reason}.")
-
-    def _without_effect(self) -> Iterator[tuple[str, str]]:
-        """Yields the fields that the values of others leave without an effect, and why."""
+    def without_effect(self) -> Iterator[tuple[str, str]]:
         if self.selection == "bound":
             yield "kappa", "with selection='bound'"
         if self.waypoint == "none":
@@ -90,7 +81,7 @@ class GTRL(Algorithm):
             yield "waypoint_draw", "without a waypoint of 'state', 'goal' or 'both'"
         if self.selection != "bound" and (self.waypoint == "none" or self.waypoint_product == "target"):
             yield "bound_weight", "without lower bounds"
-        elif self.selection != "bound" and self.bound_weight == 0:
+        elif self.bound_weight == 0 and self.waypoint_product == "bound":
             yield "waypoint", "with bound_weight=0"
         if self.value_goals[1] == 1:
             yield "waypoint", "where all value goals are ahead on the trajectory"

@@ -1,4 +1,4 @@
-"""The frame of a body: horizontal vectors turned so that the body faces along the x axis.
+"""The frame of a body: horizontal vectors turned so that a standing body faces along the x axis.
 
 The humanoid's observation has its velocities in the frame of the world, but not where it faces.
 """

@@ -6,7 +6,7 @@ Without JAX, for the command line.
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gtrl.envs.heading import Frame
+from gtrl.envs.heading import FRAMES, Frame
 from gtrl.errors import ConfigError, UnknownNameError
 from gtrl.fields import (
     COUNT,
@@ -17,9 +17,12 @@ from gtrl.fields import (
     NUMBER,
     POSITIVE,
     WIDTHS,
+    Rule,
     check_fields,
     checked,
 )
+
+FRAME = Rule(lambda x: x in FRAMES, f"be {' or '.join(FRAMES)}")
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class SAC:
     # standard deviation of noise that is added to actions, which data collection does too, unknown to the learner
     noise: float = checked(0.0, NOT_NEGATIVE)
     turn: bool = True  # turn each transition by a random angle
-    frame: Frame = "world"  # of velocities and direction; body, for the humanoid, says where it faces
+    frame: Frame = checked("world", FRAME)  # of velocities and direction; body, for the humanoid, says where it faces
     mirror: bool = True  # reflect half of the transitions, if the body is symmetric (humanoid)
 
     def __post_init__(self) -> None:

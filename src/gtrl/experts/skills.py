@@ -320,9 +320,9 @@ class Humanoid(Walker):
             goals,
         ]
         inputs = np.concatenate(parts, -1)
-        if self.frame == "world":
-            return inputs
-        return in_body_frame(inputs, self.qpos(now)[:, QUATERNION], HUMANOID_VECTORS)
+        if self.frame == "body":
+            return in_body_frame(inputs, self.qpos(now)[:, QUATERNION], HUMANOID_VECTORS)
+        return inputs
 
     def rewards(self, before: Physics, after: Physics, goals: Array) -> Array:
         below = np.maximum(STAND_HEIGHT - self.head_height(after), 0) / (STAND_HEIGHT / 4)

@@ -255,6 +255,8 @@ def train_expert(
 def _check_same(out: Path, settings: dict[str, Any]) -> None:
     """Raises `ConfigError` if the folder holds a run that has learned with other settings."""
     found, settings = read_json(out / "config.json"), json.loads(json.dumps(settings))
+    if found:
+        found.setdefault("frame", "world")  # of runs from before there were frames
     fixed = [key for key in settings if key not in CHANGEABLE] if found else []
     differing = [f"{key} {found.get(key)}" for key in fixed if found.get(key) != settings[key]]
     if differing:

@@ -86,7 +86,8 @@ def product(x: Array, weight: Array) -> Array:
 
 def _product_backward(residuals: tuple[Array, Array], dy: Array) -> tuple[Array, Array]:
     x, weight = residuals
-    return dy @ weight.swapaxes(-1, -2), x.swapaxes(-1, -2) @ dy
+    dx, dweight = dy @ weight.swapaxes(-1, -2), x.swapaxes(-1, -2) @ dy
+    return dx.astype(x.dtype), dweight.astype(weight.dtype)
 
 
 product.defvjp(lambda x, weight: (x @ weight, (x, weight)), _product_backward)

@@ -43,9 +43,12 @@ def layout_of(tree: Any, groups: Sequence[Sequence[int]] = ()) -> Layout:
     """Returns the layout of a tree; the leaves of each group become one array, stacked along an ensemble's members.
 
     A leaf is named by its number in the flattened tree. In a group, all have the same shape but for a leading axis of
-    members, which the leaves of a single network lack. Small groups and all other leaves become the vector.
+    members, which the leaves of a single network lack. Small groups and all other leaves become the vector. Trees with
+    other types than float32 stay as they are.
     """
     leaves, structure = jax.tree.flatten(tree)
+    if any(leaf.dtype != jnp.float32 for leaf in leaves):  # a vector has one type
+        return IDENTITY
     shapes = [leaf.shape for leaf in leaves]
     given, grouped = len(groups), {number for group in groups for number in group}
     groups = [*groups, *([number] for number in range(len(leaves)) if number not in grouped)]

@@ -100,7 +100,8 @@ class Layouts(NamedTuple):
             return cls()
         groups = groups_of(algorithm, state.nets, state.target, dataset, update.batch_size)
         alone = [[number] for number in range(len(jax.tree.leaves(state.target)))] if groups else []
-        return cls(layout_of(state.nets, groups), layout_of(state.target, alone))
+        layouts = cls(layout_of(state.nets, groups), layout_of(state.target, alone))
+        return cls() if IDENTITY in layouts else layouts
 
     def copies(self, state: State, precision: str) -> Copies | None:
         """Returns copies of large arrays in the precision of the matrix products; None if they have it.
@@ -162,7 +163,7 @@ def gradient_step(
         return loss_of(algorithm, update, *restored, dataset, step_key)
 
     gradient, metrics = jax.grad(loss, has_aux=True)(stored)
-    gradient = _in_precision(gradient, "float32")
+    gradient = jax.tree.map(lambda slope, parameter: slope.astype(parameter.dtype), gradient, state.nets)
     optimizer = optax.with_extra_args_support(algorithm.optimizer(update.learning_rate))
     changes, moments = optimizer.update(gradient, state.optimizer, state.nets, value=metrics["loss"])
     nets = optax.apply_updates(state.nets, changes)
