@@ -386,6 +386,22 @@ def test_walkers_in_a_maze_are_sent_along_shortest_paths() -> None:
     assert simulation.step(copies, np.zeros((8, 8)))[0].places[copy] != copies.places[copy]
 
 
+@pytest.mark.parametrize(("name", "expected"), [("ant", 1.0), ("humanoid", 1 / 25)])
+def test_how_long_walkers_linger_at_a_place(name: str, expected: float) -> None:
+    """Each copy is half a metre from its place; the share that is sent to another one, which may be the same."""
+    skill = skill_named(name)
+    assert isinstance(skill, Walker)
+    simulation, count = Simulation(skill, 1, 0), 2000
+    copies = Copies(*(np.repeat(column, count, axis=0) for column in simulation.begin(1)))
+    copies.places[:], copies.ages[:] = 3, 7
+    copies.states[:, 1:3] = skill.places[3] + [0.5, 0.0]
+    simulation._direct(copies)
+    sent_on = np.mean(copies.places != 3) / (1 - 1 / len(skill.places))
+    assert sent_on == pytest.approx(expected, abs=0.02)
+    stays = copies.places == 3
+    np.testing.assert_allclose(copies.goals[stays], np.tile([-1.0, 0.0], (stays.sum(), 1)))
+
+
 def test_an_unknown_skill_is_named() -> None:
     with pytest.raises(UnknownNameError, match="unknown skill 'cow': choose from ant, dribble, humanoid"):
         make_skill("cow")

@@ -127,7 +127,9 @@ class Simulation:
         if inside.size and isinstance(skill, Walker):
             xy = skill.xy(copies.physics)[inside]
             for copy in inside[distance(xy, skill.places[copies.places[inside]]) < ARRIVED]:
-                copies.places[copy] = self._generator(copies, copy).integers(len(skill.places))
+                rng = self._generator(copies, copy)
+                if skill.linger_steps == 1 or rng.random() < 1 / skill.linger_steps:
+                    copies.places[copy] = rng.integers(len(skill.places))
             copies.goals[inside] = skill.directions(xy, copies.places[inside])
 
     def _start(self, copy: Any, episode: Any) -> Start:

@@ -164,6 +164,7 @@ class Walker(Skill):
     """Walking in a given direction: in an open field one drawn at random, in a maze that to the next cell of a path."""
 
     task: ClassVar[str]  # in whose maze it walks
+    linger_steps: ClassVar[int] = 1  # steps on average that it is kept at a place of the maze before it is sent on
 
     def __init__(self) -> None:
         super().__init__(make_environment(ogbench_task(self.task)))
@@ -240,6 +241,7 @@ class Humanoid(Walker):
     ends_on_fall = False
     recovery_steps = 100
     steps_up = 100
+    linger_steps = 25  # there the direction turns round with every step past the place, as in data collection
     vectors = HUMANOID_VECTORS
     reads_sensors = True
 
