@@ -13,7 +13,7 @@ from gtrl.data.origin import digest_of, read_origin
 from gtrl.experts.card import TASKS, figures_of
 from gtrl.experts.measure import measure
 from gtrl.experts.settings import SKILL_NAMES
-from gtrl.experts.skills import Ant, make_skill
+from gtrl.experts.skills import Ant, Humanoid, make_skill
 from gtrl.tasks import TASKS as ALL_TASKS
 from gtrl.tasks import ogbench_task
 
@@ -21,7 +21,7 @@ FILES = sorted(SHIPPED.glob("*.npz"))
 
 
 def test_every_expert_has_a_card_of_its_own() -> None:
-    assert {"ant", "dribble"} <= {path.stem for path in FILES}
+    assert {"ant", "dribble", "humanoid"} == {path.stem for path in FILES}
     assert sum(path.stat().st_size for path in FILES) < 2**20
     assert {path.stem for path in SHIPPED.glob("*.md")} == {path.stem for path in FILES}
     for path in FILES:
@@ -58,6 +58,18 @@ def test_the_ant_walks(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (column["mean error of direction in degrees"] or 90) < 15
 
 
+def test_the_humanoid_gets_up_and_walks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A short version of its card: from a random pose, in 20 directions, with and without noise."""
+    monkeypatch.setattr(Humanoid, "episode_steps", 251)
+    figures = figures_of(SHIPPED / "humanoid.npz", episodes=1, threads=2, show=False)
+    for column in figures.values():
+        assert column["episodes in which it stands"] == 1
+        assert (column["steps until it stands"] or 999) < 120
+        assert (column["falls per 1,000 steps"] or 0) <= 1
+        assert (column["m per 100 steps in the direction"] or 0) > 3
+        assert (column["mean error of direction in degrees"] or 90) < 30
+
+
 def test_the_ant_dribbles() -> None:
     skill, network = make_skill("dribble"), Expert(SHIPPED / "dribble.npz").network
     figures = measure(skill, network, directions=20, episodes=1, threads=2)
@@ -73,10 +85,15 @@ def test_the_ant_reaches_the_goals_of_its_mazes() -> None:
 
 
 @pytest.mark.usefixtures("in_process")
-def test_ant_data_needs_no_flags(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "antmaze-large-navigate-v0.npz"
-    assert main(["data", "collect", "antmaze-large-navigate", "--episodes", "1", "--out", str(path)]) == 0
-    assert read_origin(path)["experts"] == {"walk": digest_of(SHIPPED / "ant.npz")}
+@pytest.mark.parametrize(
+    ("task", "expert"), [("antmaze-large-navigate", "ant.npz"), ("humanoidmaze-medium-navigate", "humanoid.npz")]
+)
+def test_data_of_walkers_needs_no_flags(
+    task: str, expert: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / f"{task}-v0.npz"
+    assert main(["data", "collect", task, "--episodes", "1", "--out", str(path)]) == 0
+    assert read_origin(path)["experts"] == {"walk": digest_of(SHIPPED / expert)}
     capsys.readouterr()
     assert main(["data", "check", str(path)]) == 0
     shown = capsys.readouterr().out
@@ -85,4 +102,4 @@ def test_ant_data_needs_no_flags(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert float(reached[1]) >= 1
     covered = re.search(r"m covered per 100 steps\D+([\d.]+)", shown)
     assert covered is not None
-    assert 10 < float(covered[1]) < 40
+    assert 3 < float(covered[1]) < 40

@@ -70,8 +70,8 @@ _DEFAULTS = {  # by skill
     "ant": (SAC(), Schedule()),
     "dribble": (SAC(steps=3_000_000, copies=32), Schedule(20_000, 100_000, 100_000)),
     "humanoid": (
-        SAC(steps=40_000_000, copies=256, batch_size=1024, hidden=(512, 512), noise=0.2, frame="body"),
-        Schedule(100_000, 500_000, 1_000_000),
+        SAC(steps=5_000_000, copies=64, updates=16, warmup=20_000, noise=0.2, frame="body"),
+        Schedule(50_000, 250_000, 125_000),
     ),
 }
 SKILL_NAMES = tuple(_DEFAULTS)
