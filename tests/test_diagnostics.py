@@ -397,7 +397,8 @@ def test_hindsight_weights_of_densities_by_hand() -> None:
     """h = exp(f - f'), clipped, with both scores of a row from all the scores that training computes."""
     states = np.arange(5.0)[:, None]
     dataset = make_dataset(states, np.zeros((5, 1)), np.arange(5) == 4)
-    batch = gather(dataset, *(jnp.array(rows) for rows in ([1, 1, 0, 2], [4, 3, 2, 0]) * 2))
+    rows, goals = jnp.array([1, 1, 0, 2]), jnp.array([4, 3, 2, 0])
+    batch = gather(dataset, rows, goals, rows, goals)
     algorithm: Any = make("gtrl", hidden=(8,), density_hidden=(8,), hindsight_reads="densities", hindsight_clip=9.0)
     nets = algorithm.init(jax.random.key(0), dataset.spec)
     nets = jax.tree.map(lambda leaf: leaf + 0.3 * jax.random.normal(jax.random.key(1), leaf.shape), nets)

@@ -114,9 +114,9 @@ def test_a_humanoid_is_not_paid_for_sprinting() -> None:
     after = before.copy()
     after[:, 1] += [0.01, 0.07, 0.2, -0.2]
     simulation, goals = Simulation(skill, 1, 0), np.tile([1.0, 0.0], (4, 1))
-    both = [Physics(states, simulation._sensors(states)) for states in (before, after)]
-    assert (skill.head_height(both[1]) > STAND_HEIGHT).all()
-    np.testing.assert_allclose(skill.rewards(*both, goals), [2, 8, 8, -19], atol=1e-6)
+    was, now = (Physics(states, simulation._sensors(states)) for states in (before, after))
+    assert (skill.head_height(now) > STAND_HEIGHT).all()
+    np.testing.assert_allclose(skill.rewards(was, now, goals), [2, 8, 8, -19], atol=1e-6)
 
 
 @pytest.mark.parametrize(("name", "task"), [("ant", "antmaze-large-stitch"), ("humanoid", "humanoidmaze-large-stitch")])

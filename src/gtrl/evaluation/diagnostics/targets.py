@@ -146,12 +146,10 @@ def hindsight_section(
         # groups, they need no second compilation.
         rows = np.resize(np.asarray(dataset.transitions)[mask], len(mask))
         batch = sampled_rows(algorithm, dataset._replace(transitions=rows), ROWS, jax.random.key(base_seed))
-        by_seed = [
-            hindsight_weights(
-                algorithm, *jax.tree.map(lambda leaf, index=index: leaf[index], (trained.nets, targets)), batch
-            )
-            for index in range(len(seeds))
-        ]
+        by_seed = []
+        for index in range(len(seeds)):
+            nets, target = jax.tree.map(lambda leaf, index=index: leaf[index], (trained.nets, targets))
+            by_seed.append(hindsight_weights(algorithm, nets, target, batch))
         if not by_seed[0].size:  # no goal was drawn ahead on the trajectory
             return None
         groups[label] = mask.sum(), spread_over_seeds(by_seed, algorithm.hindsight_clip)
