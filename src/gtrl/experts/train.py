@@ -41,12 +41,8 @@ log = logging.getLogger(__name__)
 KEPT_CHECKPOINTS = 2
 EXPERT_FILE = "expert.npz"
 SHOWN_FIGURES = ("m per 100 steps in the direction", "ball within 0.5 m of its goal", "episodes with a fall")
-CHANGEABLE = (
-    "steps",
-    "refill",
-    "noise",
-    *(field.name for field in dataclasses.fields(Schedule)),
-)  # between parts of a run
+# Settings that may change between two parts of a run.
+CHANGEABLE = ("steps", "refill", "noise", *(field.name for field in dataclasses.fields(Schedule)))
 RECENT_EPISODES = 100  # whose mean return and length are logged
 
 
