@@ -4,6 +4,7 @@
     python benchmarks/mosaic_layer.py check      in Pallas's interpreter, on any machine
     python benchmarks/mosaic_layer.py compile    for an H200, without one; needs what gpu_kernels.py needs
     python benchmarks/mosaic_layer.py            on a Hopper GPU: checks, then times, beside the kernels in use
+    python benchmarks/mosaic_layer.py step       a training step whose targets use this kernel, beside one as it is
 
 Layer norm is moved past the next matrix product. Let u be a layer's activations before layer norm, mean and inverse
 deviation of whose row are m and r, and W, b the next layer's weights. With V = scale * W (rows of W times the scale),
@@ -25,6 +26,7 @@ import functools
 import os
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -33,6 +35,11 @@ import numpy as np
 from jax import Array, lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as gpu
+
+from gtrl import bench
+from gtrl.data.dataset import Spec
+from gtrl.io import mlp
+from gtrl.nn import kernels, speed
 
 ROWS, COLUMNS, DEPTH = 64, 128, 64  # of a tile; columns of u that are loaded at a time
 SLOTS = 3  # loads in flight, for each of the two computing warp groups
@@ -250,6 +257,75 @@ def statistics_of(sums: Array, width: int) -> Array:
     return jnp.stack([total * inverse, inverse], 1)
 
 
+def values(layers: Sequence[mlp.Layer], x: Array, **options: Any) -> Array:
+    """Returns the single outputs of networks, (groups, rows, 1), as `kernels.forward` does, by this kernel."""
+    *hidden, last = layers
+    u = kernels.pad_to_multiple(x.astype(last.weight.dtype), -1, DEPTH)
+    weight = kernels.pad_to_multiple(hidden[0].weight, -2, DEPTH)
+    bias, statistics, offset = hidden[0].bias.astype(jnp.float32), None, None
+    for before, after in zip(hidden, layers[1:], strict=True):
+        scale, shift, following = (
+            jnp.asarray(each, jnp.float32) for each in (before.scale, before.shift, after.weight)
+        )
+        scaled = scale[..., None] * following  # V
+        output = scaled[..., 0] if after is last else None
+        *activations, sums = layer(u, statistics, weight, offset, bias, output, write=output is None, **options)
+        statistics = statistics_of(sums, scale.shape[-1])
+        bias = jnp.einsum("gk,gkn->gn", shift, following) + after.bias.astype(jnp.float32)
+        if output is not None:
+            scaled_mean, inverse = statistics[:, SCALED_MEAN], statistics[:, INVERSE]
+            return (inverse * sums.sum(1)[:, 2] - scaled_mean * scaled.sum(-2) + bias)[..., None]
+        (u,), weight = activations, scaled.astype(u.dtype)
+        offset = weight.astype(jnp.float32).sum(-2)
+    raise ValueError("a network without hidden layers")
+
+
+def forward_with(**options: Any) -> Any:
+    """Returns a `kernels.forward` that uses this kernel where a network with a single output is not differentiated."""
+    plain = kernels.forward
+
+    @jax.custom_batching.custom_vmap
+    def of_groups(layers: Any, x: Array) -> Array:
+        return values(layers, x, **options)
+
+    @of_groups.def_vmap
+    def of_seeds(size: int, is_batched: Any, layers: Any, x: Array) -> tuple[Array, bool]:
+        def merged(value: Array, batched: bool) -> Array:
+            value = value if batched else jnp.broadcast_to(value, (size, *value.shape))
+            return value.reshape(-1, *value.shape[2:])
+
+        result = of_groups(*jax.tree.map(merged, (layers, x), tuple(is_batched)))
+        return result.reshape(size, -1, *result.shape[1:]), True
+
+    @jax.custom_vjp
+    def evaluate(layers: Any, x: Array) -> Array:
+        return of_groups(layers, jnp.broadcast_to(x, (len(layers[0].weight), *x.shape[-2:])))
+
+    def begin(layers: Any, x: Any) -> tuple[Array, Any]:
+        is_leaf = lambda leaf: hasattr(leaf, "perturbed")  # noqa: E731
+        trained = any(leaf.perturbed for leaf in jax.tree.leaves(layers, is_leaf=is_leaf))
+        layers, x = jax.tree.map(lambda leaf: leaf.value, (layers, x), is_leaf=is_leaf)
+        if trained:
+            result, pull = jax.vjp(plain, layers, x)
+            return result, (pull, ())
+        result, pull = jax.vjp(lambda x: plain(layers, x), x)
+        return result, (pull, None)
+
+    def pull_back(residuals: Any, slope: Array) -> Any:
+        pull, of_layers = residuals
+        return pull(slope) if of_layers is not None else (None, *pull(slope))
+
+    evaluate.defvjp(begin, pull_back, symbolic_zeros=True)
+
+    def forward(layers: Sequence[mlp.Layer], x: Array) -> Array:
+        fits = x.shape[-2] % ROWS == 0 and all(layer_.weight.shape[-1] % COLUMNS == 0 for layer_ in layers[:-1])
+        single = layers[-1].weight.ndim == 3 and layers[-1].weight.shape[-1] == 1
+        half = layers[-1].weight.dtype == jnp.bfloat16
+        return evaluate(list(layers), x) if fits and single and half else plain(layers, x)
+
+    return forward
+
+
 def example(groups: int, rows: int, inputs: int, outputs: int) -> dict[str, Array]:
     """Returns random arguments of `layer`: those of a layer that follows another one."""
     keys = jax.random.split(jax.random.key(0), 6)
@@ -316,8 +392,6 @@ def compile_without_gpu() -> None:
 
 def time_all() -> None:
     """Prints microseconds of a layer: cuBLAS alone, the kernels in use, and this one."""
-    from gtrl.nn import kernels, speed
-
     for groups, rows in SIZES:
         case = example(groups, rows, WIDTH, WIDTH)
         u, weight, bias, offset = (case[name] for name in ("u", "weight", "bias", "offset"))
@@ -340,12 +414,11 @@ def time_all() -> None:
 
 def microseconds(step: Any, start: Any, *rest: Array, steps: int = 300, repeats: int = 5) -> float:
     """Returns the median time of a step in a loop that is one CUDA graph, as in training."""
-    from gtrl.nn.speed import GRAPH_OPTIONS
 
-    def loop(start: Any, count: Array, *rest: Array) -> Any:
+    def several(start: Any, count: Array, *rest: Array) -> Any:
         return lax.fori_loop(0, count, lambda _, carry: step(carry, *rest), start)
 
-    program = jax.jit(loop, compiler_options=GRAPH_OPTIONS)
+    program = jax.jit(several, compiler_options=speed.GRAPH_OPTIONS)
     jax.block_until_ready(program(start, 10, *rest))
     times = []
     for _ in range(repeats):
@@ -355,21 +428,62 @@ def microseconds(step: Any, start: Any, *rest: Array, steps: int = 300, repeats:
     return float(np.median(times))
 
 
+def time_step() -> None:
+    """Prints the milliseconds of a training step of GTRL and TRL, as it is and with this kernel for the target."""
+    data, plain = bench.synthetic(Spec(29, 8, 2), 1_000_000), kernels.forward
+    for method in ("gtrl", "trl"):
+        for seeds in (1, 4, 8):
+            case = bench.Case(method, Spec(29, 8, 2), seeds, 1024, "bfloat16", speed.ON_GPU, (WIDTH,) * 3)
+            found = []
+            for forward in (plain, forward_with()):
+                kernels.forward = forward
+                jax.clear_caches()
+                found.append(1e3 * bench.measure(case, data, 5)["seconds_per_step"])
+            kernels.forward = plain
+            print(f"{method} {seeds} seeds: {found[0]:.3f} ms, with this kernel {found[1]:.3f}", flush=True)
+
+
+def compare_with_forward(width: int, rows: int, **options: Any) -> bool:
+    """Prints how far values and gradients differ from those of `kernels.forward` in float32 and in bfloat16."""
+    keys, sizes = iter(jax.random.split(jax.random.key(1), 32)), (40, width, width, width, 1)
+
+    def random(*shape: int) -> Array:
+        return jax.random.normal(next(keys), shape)
+
+    def one(inputs: int, outputs: int, is_last: bool) -> mlp.Layer:
+        norm = (None, None) if is_last else (1 + 0.2 * random(2, outputs), 0.2 * random(2, outputs))
+        return mlp.Layer(random(2, inputs, outputs) / inputs**0.5, 0.2 * random(2, outputs), *norm)
+
+    exact = [one(sizes[k], sizes[k + 1], k == len(sizes) - 2) for k in range(len(sizes) - 1)]
+    half, x = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), exact), random(rows, sizes[0])
+    with speed.using(("kernels",)):
+        expected, rounded = (mlp.forward(layers, x, jnp) for layers in (exact, half))
+        both = jax.vmap(forward_with(**options), in_axes=(None, 0))(half, jnp.stack([x, x]))
+        slopes = [jax.grad(lambda x, f=f: f(half, x).sum())(x) for f in (forward_with(**options), kernels.forward)]
+    scale = float(jnp.abs(expected).mean())
+    ours, theirs = (float(jnp.abs(each - expected).mean()) / scale for each in (both[0], rounded))
+    same = bool((both[0] == both[1]).all() and (slopes[0] == slopes[1]).all())
+    print(f"values: error {ours:.1e}, of plain JAX in bfloat16 {theirs:.1e}; under vmap and grad the same: {same}")
+    return ours < 2 * theirs and same
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="?", choices=("check", "compile", "time"), default="time")
+    parser.add_argument("what", nargs="?", choices=("check", "compile", "time", "step"), default="time")
     what = parser.parse_args().what
     if what == "compile":
         compile_without_gpu()
     elif what == "check":
         from jax._src.pallas.mosaic_gpu.interpret.params import InterpretGPUParams  # no public name in JAX 0.10
 
-        sys.exit(0 if check(2, 192, 128, 256, programs=3, interpret=InterpretGPUParams()) else 1)
+        options = {"programs": 2, "interpret": InterpretGPUParams()}
+        right = check(2, 192, 128, 256, **options) and compare_with_forward(COLUMNS, ROWS, **options)
+        sys.exit(0 if right else 1)
     else:
         print(jax.devices()[0].device_kind, "JAX", jax.__version__)
-        if not check(3, 1024, WIDTH, WIDTH):
+        if not (check(3, 1024, WIDTH, WIDTH) and compare_with_forward(WIDTH, 1024)):
             sys.exit(1)
-        time_all()
+        time_step() if what == "step" else time_all()
 
 
 if __name__ == "__main__":
