@@ -181,6 +181,13 @@ def test_a_longer_run_continues_and_other_settings_are_refused(undisturbed: Path
     with pytest.raises(ConfigError) as caught:
         again(lr=1e-3)
     assert "holds a run with lr 0.0003; use these settings or another --out" in str(caught.value)
+    config = json.loads((run / "config.json").read_text())
+    older = {key: value for key, value in config.items() if key not in ("frame", "maze_share")}
+    (run / "config.json").write_text(json.dumps(older))
+    with pytest.raises(ConfigError, match=r"holds a run with maze_share 0.5; use"):
+        again(maze_share=0.0)
+    again(steps=1242)
+    assert json.loads((run / "config.json").read_text())["maze_share"] == 0.5
     assert is_one_sentence(str(caught.value))
 
 

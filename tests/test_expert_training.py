@@ -22,12 +22,11 @@ from gtrl.experts import sac
 from gtrl.experts.mirror import Reflection
 from gtrl.experts.replay_files import ReplayFiles
 from gtrl.experts.sac import Layout, Transitions
-from gtrl.experts.settings import SAC, SKILL_NAMES
+from gtrl.experts.settings import MAZE_SHARE, SAC, SKILL_NAMES, default_config
 from gtrl.experts.simulation import Copies, Simulation
 from gtrl.experts.skills import (
     ARRIVED,
     FLOOR_GAP,
-    MAZE_SHARE,
     NOWHERE,
     SKILLS,
     STAND_HEIGHT,
@@ -423,6 +422,16 @@ def test_a_simulation_that_breaks_down_ends_the_episode(tmp_path: Path, monkeypa
     assert np.isfinite(after.states).all()
     assert after.episodes.tolist() == [4, 5, 4]
     assert [episode.fell for episode in episodes] == [True]
+
+
+@pytest.mark.parametrize(("name", "share"), [("ant", 0.0), ("ant", 1.0), ("dribble", 0.0), ("dribble", 1.0)])
+def test_the_share_of_episodes_in_a_maze(name: str, share: float) -> None:
+    skill = make_skill(name, maze_share=share)
+    starts = [skill.start(np.random.SeedSequence(k)) for k in range(8)]
+    in_open_field = {bool(start.state[1] > 500) for start in starts}
+    assert in_open_field == {share == 0}
+    with pytest.raises(ConfigError, match="maze_share"):
+        default_config(name, maze_share=-share or 1.1)
 
 
 def test_dribbling_starts_in_the_arena_or_in_the_open_field() -> None:

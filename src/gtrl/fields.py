@@ -39,6 +39,7 @@ COUNT_OR_ZERO = Rule(lambda x: _is_integer(x) and x >= 0, "be a non-negative int
 COUNT_OR_NONE = Rule(
     lambda x: x is None or COUNT.is_valid(x), COUNT.requirement, lambda x: None if x is None else int(x)
 )
+SHARE = Rule(lambda x: _is_number(x) and 0 <= x <= 1, "lie in [0, 1]")
 FRACTION = Rule(lambda x: _is_number(x) and 0 < x <= 1, "lie in (0, 1]")
 EXPECTILE = Rule(lambda x: _is_number(x) and 0.5 <= x < 1, "lie in [0.5, 1)")
 # Sampling goals divides by the logarithm of the discount in float32, where a discount close to 1 rounds to 1.

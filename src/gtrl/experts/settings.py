@@ -16,12 +16,14 @@ from gtrl.fields import (
     NOT_NEGATIVE,
     NUMBER,
     POSITIVE,
+    SHARE,
     WIDTHS,
     Rule,
     check_fields,
     checked,
 )
 
+MAZE_SHARE = 0.5  # of the episodes; the others are in an open field, as all of OGBench's are
 FRAME = Rule(lambda x: x in FRAMES, f"be {' or '.join(FRAMES)}")
 
 
@@ -46,6 +48,7 @@ class SAC:
     noise: float = checked(0.0, NOT_NEGATIVE)
     turn: bool = True  # turn each transition by a random angle
     frame: Frame = checked("world", FRAME)  # of velocities and direction; body, for the humanoid, says where it faces
+    maze_share: float = checked(MAZE_SHARE, SHARE)  # of the episodes that are in a maze of the task, or the arena
     mirror: bool = True  # reflect half of the transitions, if the body is symmetric (humanoid)
 
     def __post_init__(self) -> None:

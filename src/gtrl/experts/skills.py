@@ -28,12 +28,11 @@ from gtrl.experts.mirror import (
     opposite_indices,
     positions,
 )
-from gtrl.experts.settings import check_skill
+from gtrl.experts.settings import MAZE_SHARE, check_skill
 from gtrl.tasks import ogbench_task
 
 Array = np.ndarray
 QUATERNION = slice(3, 7)  # of a free joint, in qpos
-MAZE_SHARE = 0.5  # of the episodes
 OPEN_FIELD = 1000.0  # m from the maze in x and y
 ARRIVED = 1.0  # m from a place in the maze, where the walker is sent to another one
 STEPS_PER_BALL = 200  # steps of an episode with the ball
@@ -89,6 +88,7 @@ class Skill:
         vectors: Where horizontal vectors start in the input of an expert. Turning the world turns them.
         quaternions: Where orientations start in the input of an expert.
         reads_sensors: Whether observations need MuJoCo's sensors.
+        maze_share: The share of episodes in a maze of the task, or the arena.
     """
 
     name: ClassVar[str]
@@ -102,6 +102,7 @@ class Skill:
     vectors: Sequence[int]
     quaternions: ClassVar[Sequence[int]] = ()
     reads_sensors: ClassVar[bool] = False
+    maze_share: float = MAZE_SHARE
 
     def __init__(self, env: Any) -> None:
         self.env = IsolatedEnv(env)
@@ -176,7 +177,7 @@ class Walker(Skill):
 
     def start(self, seed: np.random.SeedSequence, open_field: bool = False) -> Start:
         rng = np.random.default_rng(seed)
-        open_field |= rng.random() >= MAZE_SHARE
+        open_field |= rng.random() >= self.maze_share
         cell = self.maze.cells[rng.integers(len(self.maze.cells))]
         self.env.reset(seed, {"task_info": {"init_ij": cell, "goal_ij": cell}})
         state, place, goal = self.state(), int(rng.integers(len(self.places))), self.goal(rng)
@@ -360,7 +361,7 @@ class Dribble(Skill):
         cells = dict.fromkeys(("agent_init_ij", "ball_init_ij", "goal_ij"), self.cell)
         self.env.reset(seed, {"task_info": cells})
         state = self.state()
-        if open_field or rng.random() >= MAZE_SHARE:
+        if open_field or rng.random() >= self.maze_share:
             places = [OPEN_FIELD + rng.uniform(-r, r, 2) for r in (ANT_RANGE, BALL_RANGE, BALL_GOAL_RANGE)]
         else:
             places = self._places_in_arena(rng)
@@ -399,10 +400,10 @@ class Dribble(Skill):
 SKILLS: dict[str, Callable[[], Skill]] = {"ant": Ant, "humanoid": Humanoid, "dribble": Dribble}
 
 
-def make_skill(name: str, frame: Frame = "world") -> Skill:
+def make_skill(name: str, frame: Frame = "world", maze_share: float = MAZE_SHARE) -> Skill:
     """Returns the skill of a name, with inputs in a frame; an unknown name is an error that lists the known ones."""
-    if check_skill(name) == "humanoid":
-        return Humanoid(frame)
-    if frame != "world":
+    if check_skill(name) != "humanoid" and frame != "world":
         raise ConfigError(f"frame is {frame!r}, which is for the humanoid; {name} sees where it faces.")
-    return SKILLS[name]()
+    skill = Humanoid(frame) if name == "humanoid" else SKILLS[name]()
+    skill.maze_share = maze_share
+    return skill

@@ -24,7 +24,7 @@ from gtrl.experts.curves import curves_picture
 from gtrl.experts.measure import Figures, measure
 from gtrl.experts.replay_files import ReplayFiles
 from gtrl.experts.sac import Layout, Learner, Transitions
-from gtrl.experts.settings import SAC, Schedule, default_config, default_schedule
+from gtrl.experts.settings import MAZE_SHARE, SAC, Schedule, default_config, default_schedule
 from gtrl.experts.simulation import Copies, Episode, Simulation
 from gtrl.experts.skills import Skill, make_skill
 from gtrl.io import mlp_file
@@ -232,7 +232,7 @@ def train_expert(
     """
     out, threads = Path(out).expanduser(), thread_count(threads)
     config, schedule = config or default_config(skill), schedule or default_schedule(skill)
-    body = make_skill(skill, config.frame)
+    body = make_skill(skill, config.frame, config.maze_share)
     out.mkdir(parents=True, exist_ok=True)
     with locked(out / "lock", f"training in {out}"):
         remove_partial(out)
@@ -252,7 +252,7 @@ def _check_same(out: Path, settings: dict[str, Any]) -> None:
     """Raises `ConfigError` if the folder holds a run that has learned with other settings."""
     found, settings = read_json(out / "config.json"), json.loads(json.dumps(settings))
     if found:
-        found.setdefault("frame", "world")  # of runs from before there were frames
+        found = {"frame": "world", "maze_share": MAZE_SHARE, **found}  # a run from before there were these settings
     fixed = [key for key in settings if key not in CHANGEABLE] if found else []
     differing = [f"{key} {found.get(key)}" for key in fixed if found.get(key) != settings[key]]
     if differing:
