@@ -22,6 +22,7 @@ ON_GPU: tuple[Optimisation, ...] = ("kernels", "together", "flat", "graphs")  # 
 GRAPH_OPTIONS = {
     "xla_gpu_enable_command_buffer": "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,DYNAMIC_SLICE_FUSION,CONDITIONAL,WHILE",
     "xla_gpu_command_buffer_scheduling_mode": "CONCURRENT",
+    "xla_gpu_dot_merger_threshold_mb": "0",
 }
 
 COMPUTE_CAPABILITY: str | None = None  # of a GPU to compile for, such as "9.0"; by default this machine's
