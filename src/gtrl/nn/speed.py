@@ -18,7 +18,8 @@ Optimisation = Literal["kernels", "together", "flat", "graphs", "apart"]
 OPTIMISATIONS: tuple[Optimisation, ...] = get_args(Optimisation)
 ON_CPU: tuple[Optimisation, ...] = ("kernels", "apart")  # the defaults on a CPU
 ON_GPU: tuple[Optimisation, ...] = ("kernels", "together", "flat", "graphs")  # the defaults on a GPU
-# XLA's compiler options for `graphs`. WHILE makes the loop part of the graph: no step waits for the host.
+# XLA's compiler options for `graphs`. WHILE makes the loop part of the graph: no step waits for the host. Without the
+# last one, XLA makes one product of several with the same weight, for which it copies their inputs and outputs.
 GRAPH_OPTIONS = {
     "xla_gpu_enable_command_buffer": "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,DYNAMIC_SLICE_FUSION,CONDITIONAL,WHILE",
     "xla_gpu_command_buffer_scheduling_mode": "CONCURRENT",
