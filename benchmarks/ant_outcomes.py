@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""How the episodes of a policy in an ant maze end: at the goal, on the back, or somewhere else.
+"""How the episodes of a policy in an ant maze go: goals reached, falls, cells visited, smallest distance to the goal.
 
     python benchmarks/ant_outcomes.py POLICY.npz [EPISODES] [TASK]
 
-Each episode depends on its number alone, so that two policies meet the same starts and goals.
+Each episode depends on its number alone, so that two policies meet the same starts and goals. It ends at the goal. The
+ant fell if it counts as fallen at any step, however short.
 """
 
-import sys
+import argparse
 from typing import Any
 
 import numpy as np
@@ -39,19 +40,26 @@ def episode(env: IsolatedEnv, policy: Any, goal_number: int, number: int) -> tup
     return float(info["success"]), float(fell), len(cells), nearest
 
 
-def main(path: str, episodes: str = "20", name: str = "antmaze-large-navigate") -> None:
-    env, policy = IsolatedEnv(make_environment(ogbench_task(name))), gtrl.load_policy(path)
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("policy")
+    parser.add_argument("episodes", nargs="?", type=int, default=20, help="for each goal")
+    parser.add_argument("task", nargs="?", default="antmaze-large-navigate")
+    flags = parser.parse_args()
+    env, policy = IsolatedEnv(make_environment(ogbench_task(flags.task))), gtrl.load_policy(flags.policy)
     found = []
     for goal in range(1, GOALS + 1):
-        found.append([episode(env, policy, goal, number) for number in range(int(episodes))])
-        print_means(f"goal {goal}", found[-1])
-    print_means("all", [row for rows in found for row in rows])
+        found.append([episode(env, policy, goal, number) for number in range(flags.episodes)])
+        print_summary(f"goal {goal}", found[-1])
+    print_summary("all", [row for rows in found for row in rows])
 
 
-def print_means(label: str, rows: list[tuple[float, ...]]) -> None:
-    success, fell, cells, nearest = np.mean(rows, 0)
-    print(f"{label}: reached {success:.0%}, fell {fell:.0%}, {cells:.1f} cells, nearest {nearest:.1f} m", flush=True)
+def print_summary(label: str, rows: list[tuple[float, ...]]) -> None:
+    successes, falls, _, _ = np.sum(rows, 0)
+    _, _, cells, nearest = np.mean(rows, 0)
+    counts = f"{successes:.0f} of {len(rows)} reached, {falls:.0f} with a fall"
+    print(f"{label}: {counts}, {cells:.1f} cells, nearest {nearest:.1f} m", flush=True)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

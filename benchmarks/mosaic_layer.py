@@ -82,6 +82,8 @@ def layer(
     """
     groups, rows, inputs = u.shape
     outputs, dtype = weight.shape[-1], u.dtype
+    if rows % ROWS or outputs % COLUMNS or inputs % DEPTH:
+        raise ValueError(f"{rows} rows, {inputs} to {outputs}, are no multiples of {ROWS}, {DEPTH} and {COLUMNS}")
     panels, blocks, depths = outputs // COLUMNS, rows // ROWS, inputs // DEPTH
     tiles, sums = groups * panels * blocks, 2 if output is None else 3
     programs = min(programs, tiles)
@@ -318,9 +320,12 @@ def forward_with(**options: Any) -> Any:
     evaluate.defvjp(begin, pull_back, symbolic_zeros=True)
 
     def forward(layers: Sequence[mlp.Layer], x: Array) -> Array:
-        fits = x.shape[-2] % ROWS == 0 and all(layer_.weight.shape[-1] % COLUMNS == 0 for layer_ in layers[:-1])
-        single = layers[-1].weight.ndim == 3 and layers[-1].weight.shape[-1] == 1
-        half = layers[-1].weight.dtype == jnp.bfloat16
+        *hidden, last = layers
+        widths = [layer_.weight.shape[-1] for layer_ in hidden if layer_.scale is not None]
+        fits = x.shape[-2] % ROWS == 0 and all(width % COLUMNS == 0 and width <= WIDTH for width in widths)
+        fits &= 0 < len(hidden) == len(widths)
+        single = last.weight.ndim == 3 and last.weight.shape[-1] == 1
+        half = last.weight.dtype == jnp.bfloat16
         return evaluate(list(layers), x) if fits and single and half else plain(layers, x)
 
     return forward
@@ -444,7 +449,7 @@ def time_step() -> None:
 
 
 def compare_with_forward(width: int, rows: int, **options: Any) -> bool:
-    """Prints how far values and gradients differ from those of `kernels.forward` in float32 and in bfloat16."""
+    """Prints how far values differ from float32's, and whether gradients are those of `kernels.forward`."""
     keys, sizes = iter(jax.random.split(jax.random.key(1), 32)), (40, width, width, width, 1)
 
     def random(*shape: int) -> Array:
@@ -459,10 +464,15 @@ def compare_with_forward(width: int, rows: int, **options: Any) -> bool:
     with speed.using(("kernels",)):
         expected, rounded = (mlp.forward(layers, x, jnp) for layers in (exact, half))
         both = jax.vmap(forward_with(**options), in_axes=(None, 0))(half, jnp.stack([x, x]))
-        slopes = [jax.grad(lambda x, f=f: f(half, x).sum())(x) for f in (forward_with(**options), kernels.forward)]
+        slopes = [
+            jax.tree.leaves(jax.grad(lambda layers, x, f=f: f(layers, x).sum(), argnums)(half, x))
+            for argnums in (0, 1)
+            for f in (forward_with(**options), kernels.forward)
+        ]
     scale = float(jnp.abs(expected).mean())
     ours, theirs = (float(jnp.abs(each - expected).mean()) / scale for each in (both[0], rounded))
-    same = bool((both[0] == both[1]).all() and (slopes[0] == slopes[1]).all())
+    pairs = [pair for k in (0, 2) for pair in zip(slopes[k], slopes[k + 1], strict=True)]
+    same = all(bool((one == other).all()) for one, other in [(both[0], both[1]), *pairs])
     print(f"values: error {ours:.1e}, of plain JAX in bfloat16 {theirs:.1e}; under vmap and grad the same: {same}")
     return ours < 2 * theirs and same
 

@@ -510,3 +510,9 @@ def test_timed_repeats_the_same_number_of_steps() -> None:
     assert len(found) == 3
     assert len(set(calls[-3:])) == 1
     assert all(0 < each < 0.02 for each in found)
+
+
+def test_this_version_of_xla_knows_the_options_of_a_graph() -> None:
+    assert jax.jit(lambda x: x + 1, compiler_options=speed.GRAPH_OPTIONS)(1) == 2
+    with pytest.raises(jax.errors.JaxRuntimeError, match="No such compile option"):
+        jax.jit(lambda x: x + 1, compiler_options={"xla_gpu_dot_merger_threshold": "0"})(1)
