@@ -26,8 +26,8 @@ import functools
 import os
 import sys
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -51,8 +51,16 @@ SIZES = ((8, 4096), (20, 1024), (8, 1024))  # groups and rows of GTRL's layers w
 WIDTH = 512
 
 
-def gelu(z: Array) -> Array:
-    return 0.5 * z * (1.0 + jnp.tanh(0.7978845608028654 * (z + 0.044715 * z * z * z)))
+class Tile(NamedTuple):
+    """Part of a layer's output."""
+
+    group: Array
+    panel: Array  # number of its columns' panel
+    rows: Any
+    columns: Any
+    turn: Array  # the warp group that computes it
+    number: Array  # among the tiles of that warp group and program
+    is_new: Array  # whether it is the first of its panel in this program
 
 
 def layer(
@@ -118,39 +126,38 @@ def layer(
             collective_axes="warps",
         )
         def _(panel, ring, out, columns, of_rows, totals, loaded, read, panel_loaded, panel_read, vectors_loaded):
-            def place(tile: Array) -> tuple[Array, Array, Any, Any, Array]:
-                """Group, panel, rows and columns of a tile, and whether its panel must be loaded."""
-                group, rest = tile // (panels * blocks), tile % (panels * blocks)
-                number, block = rest // blocks, rest % blocks
-                own = pl.ds(block * ROWS, ROWS), pl.ds(number * COLUMNS, COLUMNS)
-                return group, number, *own, (tile == first) | (block == 0)
+            def tile_at(position: Array) -> Tile:
+                group, rest = position // (panels * blocks), position % (panels * blocks)
+                panel_number, block = rest // blocks, rest % blocks
+                own = pl.ds(block * ROWS, ROWS), pl.ds(panel_number * COLUMNS, COLUMNS)
+                turn, number = (position - first) % 2, (position - first) // 2
+                return Tile(group, panel_number, *own, turn, number, (position == first) | (block == 0))
+
+            def change_panel(position: Array, leave: Callable[[], None], enter: Callable[[], None]) -> None:
+                is_new = tile_at(position).is_new
+                pl.when(is_new & (position > first))(leave)
+                pl.when(is_new)(enter)
 
             @pl.when(group_of_warps == LOADER)
             def _() -> None:
                 gpu.set_max_registers(40, action="decrease")
 
-                def load(tile: Array, carry: Any) -> Any:
-                    group, _panel, own_rows, own_columns, is_new = place(tile)
-                    turn, number = (tile - first) % 2, (tile - first) // 2
-
-                    @pl.when(is_new & (tile > first))
-                    def _() -> None:
-                        gpu.barrier_wait(panel_read)
-
-                    @pl.when(is_new)
-                    def _() -> None:
-                        gpu.copy_gmem_to_smem(weight_.at[group, :, own_columns], panel, panel_loaded)
+                def load(position: Array, carry: Any) -> Any:
+                    tile = tile_at(position)
+                    source = weight_.at[tile.group, :, tile.columns]
+                    load_panel = functools.partial(gpu.copy_gmem_to_smem, source, panel, panel_loaded)
+                    change_panel(position, lambda: gpu.barrier_wait(panel_read), load_panel)
 
                     def load_depth(depth: Array, carry: Any) -> Any:
-                        count = number * depths + depth
+                        count = tile.number * depths + depth
                         slot = count % SLOTS
 
                         @pl.when(count >= SLOTS)
                         def _() -> None:
-                            gpu.barrier_wait(read.at[turn * SLOTS + slot])
+                            gpu.barrier_wait(read.at[tile.turn * SLOTS + slot])
 
-                        source = u_.at[group, own_rows, pl.ds(depth * DEPTH, DEPTH)]
-                        gpu.copy_gmem_to_smem(source, ring.at[turn, slot], loaded.at[turn * SLOTS + slot])
+                        source = u_.at[tile.group, tile.rows, pl.ds(depth * DEPTH, DEPTH)]
+                        gpu.copy_gmem_to_smem(source, ring.at[tile.turn, slot], loaded.at[tile.turn * SLOTS + slot])
                         return carry
 
                     return lax.fori_loop(0, depths, load_depth, carry)
@@ -169,21 +176,14 @@ def layer(
                 gpu.set_max_registers(232, action="increase")
                 me = group_of_warps
 
-                def compute(tile: Array, carry: Any) -> Any:
-                    group, panel_number, own_rows, own_columns, is_new = place(tile)
-                    turn, number = (tile - first) % 2, (tile - first) // 2
-
-                    @pl.when(is_new & (tile > first))
-                    def _() -> None:
-                        gpu.barrier_arrive(panel_read)
-
-                    @pl.when(is_new)
-                    def _() -> None:
-                        gpu.barrier_wait(panel_loaded)
+                def compute(position: Array, carry: Any) -> Any:
+                    tile = tile_at(position)
+                    leave, enter = lambda: gpu.barrier_arrive(panel_read), lambda: gpu.barrier_wait(panel_loaded)
+                    change_panel(position, leave, enter)
 
                     def multiply(product: Any) -> None:
                         def multiply_depth(depth: Array, carry: Any) -> Any:
-                            count = number * depths + depth
+                            count = tile.number * depths + depth
                             slot = me * SLOTS + count % SLOTS
                             gpu.barrier_wait(loaded.at[slot])
                             gpu.wgmma(product, ring.at[me, count % SLOTS], panel.at[pl.ds(depth * DEPTH, DEPTH)])
@@ -197,7 +197,7 @@ def layer(
 
                         lax.fori_loop(0, depths, multiply_depth, 0)
                         gpu.wgmma_wait(0)
-                        gpu.barrier_arrive(read.at[me * SLOTS + (number * depths + depths - 1) % SLOTS])
+                        gpu.barrier_arrive(read.at[me * SLOTS + (tile.number * depths + depths - 1) % SLOTS])
                         gpu.barrier_wait(vectors_loaded.at[me])
                         finish(product[...])
 
@@ -206,7 +206,7 @@ def layer(
                         row = lambda name: lax.broadcast_in_dim(of_rows[me, name], z.shape, (0,))  # noqa: E731
                         if statistics_ is not None:
                             z = z * row(INVERSE) - row(SCALED_MEAN) * column(OFFSET)
-                        y = gelu(z + column(BIAS))
+                        y = mlp.gelu(z + column(BIAS), jnp)
                         gpu.wait_smem_to_gmem(0, wait_read_only=True)  # what this warp group wrote before
                         if written_ is not None:
                             out[me] = y.astype(dtype)
@@ -216,18 +216,18 @@ def layer(
                             totals[me, 2] = jnp.sum(y * column(OUTPUT), axis=1)
                         gpu.commit_smem()
                         if written_ is not None:
-                            gpu.copy_smem_to_gmem(out.at[me], written_.at[group, own_rows, own_columns])
-                        gpu.copy_smem_to_gmem(totals.at[me], sums_.at[group, panel_number, :, own_rows])
+                            gpu.copy_smem_to_gmem(out.at[me], written_.at[tile.group, tile.rows, tile.columns])
+                        gpu.copy_smem_to_gmem(totals.at[me], sums_.at[tile.group, tile.panel, :, tile.rows])
 
-                    @pl.when(turn == me)
+                    @pl.when(tile.turn == me)
                     def _() -> None:
                         for name, vector_ in vectors_.items():
                             gpu.copy_gmem_to_smem(
-                                vector_.at[group, own_columns], columns.at[me, name], vectors_loaded.at[me]
+                                vector_.at[tile.group, tile.columns], columns.at[me, name], vectors_loaded.at[me]
                             )
                         if statistics_ is not None:
                             gpu.copy_gmem_to_smem(
-                                statistics_.at[group, :, own_rows], of_rows.at[me], vectors_loaded.at[me]
+                                statistics_.at[tile.group, :, tile.rows], of_rows.at[me], vectors_loaded.at[me]
                             )
                         pl.run_scoped(multiply, gpu.WGMMAAccumulatorRef((ROWS, COLUMNS), jnp.float32))
 
@@ -255,7 +255,7 @@ def layer(
 def statistics_of(sums: Array, width: int) -> Array:
     """Returns r * m and r of each row from the sums that `layer` returns."""
     total, squares = (sums.sum(1)[:, k] / width for k in (0, 1))
-    inverse = lax.rsqrt(squares - total * total + 1e-6)
+    inverse = lax.rsqrt(squares - total * total + mlp.LAYER_NORM_EPSILON)
     return jnp.stack([total * inverse, inverse], 1)
 
 
@@ -322,7 +322,11 @@ def forward_with(**options: Any) -> Any:
     def forward(layers: Sequence[mlp.Layer], x: Array) -> Array:
         *hidden, last = layers
         widths = [layer_.weight.shape[-1] for layer_ in hidden if layer_.scale is not None]
-        fits = x.shape[-2] % ROWS == 0 and all(width % COLUMNS == 0 and width <= WIDTH for width in widths)
+        fits = (
+            x.shape[-2] % ROWS == 0
+            and x.shape[-1] <= WIDTH
+            and all(width % COLUMNS == 0 and width <= WIDTH for width in widths)
+        )
         fits &= 0 < len(hidden) == len(widths)
         single = last.weight.ndim == 3 and last.weight.shape[-1] == 1
         half = last.weight.dtype == jnp.bfloat16

@@ -181,6 +181,7 @@ def test_a_longer_run_continues_and_other_settings_are_refused(undisturbed: Path
     with pytest.raises(ConfigError) as caught:
         again(lr=1e-3)
     assert "holds a run with lr 0.0003; use these settings or another --out" in str(caught.value)
+    assert is_one_sentence(str(caught.value))
     config = json.loads((run / "config.json").read_text())
     older = {key: value for key, value in config.items() if key not in ("frame", "maze_share")}
     (run / "config.json").write_text(json.dumps(older))
@@ -188,7 +189,6 @@ def test_a_longer_run_continues_and_other_settings_are_refused(undisturbed: Path
         again(maze_share=0.0)
     again(steps=1242)
     assert json.loads((run / "config.json").read_text())["maze_share"] == 0.5
-    assert is_one_sentence(str(caught.value))
 
 
 def test_an_expert_file_acts_as_the_policy(undisturbed: Path) -> None:
